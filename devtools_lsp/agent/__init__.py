@@ -1,0 +1,1 @@
+"""What an agent is offered: tools, artifacts, search and a shell."""

@@ -1,0 +1,1 @@
+"""The pure middle: values and algorithms with no I/O, no clock and no asyncio."""

@@ -1,0 +1,1 @@
+"""Patch parsing and placement: the envelope dialect, unified diffs, hunk location."""

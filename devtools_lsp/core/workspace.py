@@ -1,0 +1,176 @@
+"""The files that one plan has acquired: an immutable snapshot that every step maps to the next one.
+
+Owns which files there are, what they were when acquired, what the disk is known to hold, and who moved where.
+Paths are root-relative POSIX; texts have LF line ends. No I/O: the runtime reads and writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from devtools_lsp.core.result import Change
+from devtools_lsp.text import UTF8_LF, Span, TextForm, TextPolicy, apply_spans, encode
+
+
+def sha256(data: bytes) -> str:
+    """The content hash used for every comparison in this project: hexadecimal SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A file in memory: its LF text and the form its bytes take."""
+
+    text: str
+    form: TextForm = UTF8_LF
+
+    def replaced(self, text: str, spans: Iterable[Span] | None = None) -> Self:
+        """The same file with another text; `spans` say which parts of the old text were replaced.
+
+        Without spans the part between the common prefix and suffix counts as one replaced span.
+        """
+        if self.form.mixed is None:
+            return replace(self, text=text)
+        known = list(spans) if spans is not None else [enclosing_span(self.text, text)]
+        return replace(self, text=text, form=self.form.after_spans(self.text, known))
+
+    def edited(self, spans: Iterable[Span]) -> Self:
+        """The file after sorted, non-overlapping spans are replaced."""
+        ordered = list(spans)
+        return self.replaced(apply_spans(self.text, ordered), ordered)
+
+    def to_bytes(self, policy: TextPolicy) -> bytes:
+        """What is written to disk under a text policy."""
+        return encode(self.text, self.form if policy == "preserve" else UTF8_LF)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFile:
+    """A file as the runtime last saw it on disk: the SHA-256 of its bytes, their number, and the text they hold."""
+
+    sha256: str
+    size: int
+    content: FileText
+
+
+def enclosing_span(old: str, new: str) -> Span:
+    """The smallest single span of whole lines that turns `old` into `new`."""
+    limit = min(len(old), len(new))
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[:middle] == new[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    start = old.rfind("\n", 0, low) + 1
+    low, high = 0, limit - start
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[len(old) - middle :] == new[len(new) - middle :]:
+            low = middle
+        else:
+            high = middle - 1
+    tail = low
+    boundary = old.find("\n", len(old) - tail)
+    tail = len(old) - boundary - 1 if boundary >= 0 else 0
+    return Span(start, len(old) - tail, new[start : len(new) - tail])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workspace:
+    """An immutable snapshot; identity (`is`) tells a current one from a stale one.
+
+    `files` what the plan's steps made of them · `acquired` what acquisition found, never changed · `disk` what
+    is known to be on disk now (bytes hash and text) · `origins` acquired path of each file that moved, by its
+    current path · `moved` disk path of each file that moved since the last write, by its current path.
+    """
+
+    files: Mapping[str, FileText] = field(default_factory=dict[str, FileText])
+    acquired: Mapping[str, FileText] = field(default_factory=dict[str, FileText])
+    disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
+    origins: Mapping[str, str] = field(default_factory=dict[str, str])
+    moved: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def of(cls, disk: Mapping[str, DiskFile]) -> Self:
+        """The snapshot right after acquisition."""
+        files = {path: entry.content for path, entry in sorted(disk.items())}
+        return cls(files=files, acquired=dict(files), disk=dict(disk))
+
+    def texts(self) -> dict[str, str]:
+        """Current path to current text."""
+        return {path: content.text for path, content in self.files.items()}
+
+    def with_files(self, updates: Mapping[str, FileText]) -> Self:
+        """Existing files changed or new ones added."""
+        return replace(self, files={**self.files, **updates})
+
+    def without(self, paths: Iterable[str]) -> Self:
+        """Files deleted."""
+        gone = set(paths)
+        return replace(
+            self,
+            files={path: content for path, content in self.files.items() if path not in gone},
+            origins={path: origin for path, origin in self.origins.items() if path not in gone},
+            moved={path: origin for path, origin in self.moved.items() if path not in gone},
+        )
+
+    def renamed(self, moves: Mapping[str, str]) -> Self:
+        """Files moved, all at once (`moves` may be a permutation); chains collapse, a round trip disappears."""
+        files: dict[str, FileText] = {}
+        origins: dict[str, str] = {}
+        moved: dict[str, str] = {}
+        for path, content in self.files.items():
+            target = moves.get(path, path)
+            files[target] = content
+            origin = self.origins.get(path, path if path in self.acquired else None)
+            if origin is not None and origin != target:
+                origins[target] = origin
+            on_disk = self.moved.get(path, path if path in self.disk and not self._displaced(path) else None)
+            if on_disk is not None and on_disk != target:
+                moved[target] = on_disk
+        return replace(self, files=files, origins=origins, moved=moved)
+
+    def _displaced(self, path: str) -> bool:
+        """Whether the disk's file of this name moved elsewhere, so that the one here is another."""
+        return path in self.moved.values()
+
+    def changes(self) -> list[Change]:
+        """The end compared with acquisition, by identity across moves, without line counts."""
+        found: list[Change] = []
+        sources = set(self.origins.values())
+        for path, content in self.files.items():
+            origin = self.origins.get(path)
+            if origin is not None:
+                found.append(Change(path=path, kind="renamed", from_=origin))
+            elif path not in self.acquired or path in sources:
+                found.append(Change(path=path, kind="added"))
+            elif self.acquired[path] != content:
+                found.append(Change(path=path, kind="modified"))
+        found.extend(
+            Change(path=path, kind="deleted")
+            for path in self.acquired
+            if path not in self.files and path not in sources
+        )
+        return sorted(found, key=lambda change: change.path)
+
+    def before(self, change: Change) -> FileText | None:
+        """The acquired content that a change compares with; None for an added file."""
+        if change.kind == "added":
+            return None
+        return self.acquired[change.from_ or change.path]
+
+    def unwritten(self) -> list[str]:
+        """Paths whose state on disk is not the state here, both ends of moves and deletions included."""
+        paths = {path for path, content in self.files.items() if self._differs(path, content)}
+        paths |= {path for path in self.disk if path not in self.files}
+        paths |= set(self.moved.values()) - set(self.files)
+        return sorted(paths | set(self.moved))
+
+    def _differs(self, path: str, content: FileText) -> bool:
+        on_disk = self.disk.get(path)
+        return on_disk is None or on_disk.content != content

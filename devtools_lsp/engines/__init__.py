@@ -1,0 +1,1 @@
+"""Adapters that turn language servers and commands into engines, and their presets."""

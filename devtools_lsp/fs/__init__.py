@@ -1,0 +1,1 @@
+"""File systems, the path policy, the write gauntlet and the journal."""

@@ -1,0 +1,1 @@
+"""Plans: step models, the runtime that runs them, writing, preview and rules."""
