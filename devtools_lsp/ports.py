@@ -119,20 +119,24 @@ class WindowedFileSystem(Protocol):
         ...
 
 
+UNCHECKED = "unchecked"
+"""An `expect` that compares nothing; no SHA-256 looks like it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mutation:
     """One change of the tree, with what must be true of its target before it.
 
     `write` takes `data`; `rename` takes `source`, and `path` is its destination. `expect` is the SHA-256 of the
-    bytes that must be there (for `rename`: at the source), None for "nothing is there", and `any` to skip the
-    comparison (journal-free embedders only; the pipeline always knows).
+    bytes that must be there (for `rename`: at the source), None for "nothing is there", and `UNCHECKED` to
+    skip the comparison (the pipeline always knows).
     """
 
     kind: Literal["write", "delete", "rename", "mkdir"]
     path: str
     data: bytes = b""
     source: str | None = None
-    expect: str | Literal["any"] | None = "any"
+    expect: str | None = UNCHECKED
 
 
 @runtime_checkable
@@ -436,7 +440,7 @@ class Observer(Protocol):
     def judged(
         self, who: PlanIdentity, engine_id: str, step: str, paths: Sequence[str], diagnostics: Sequence[Diagnostic]
     ) -> None:
-        """A lint or check answered for `paths`, judged as they are on disk; replaces earlier findings of the engine there."""
+        """A lint or check answered for `paths`, judged as they are on disk; replaces earlier findings."""
         ...
 
     def failed(self, who: PlanIdentity, step: str, code: str, paths: Sequence[str]) -> None:
