@@ -382,6 +382,8 @@ class GateContext:
     step_index: int
     agent: str
     signal: Cancellation
+    diff: Callable[[], Awaitable[Preview]]
+    """The proposal's files and diff alone, without consequences: quick, so that it can be shown at once."""
     preview: Callable[[], Awaitable[Preview]]
     """The proposal with its diff and consequences; computed once, and only when somebody asks."""
     session: str = ""
