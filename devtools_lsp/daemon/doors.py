@@ -7,7 +7,7 @@ the protocols and the plain values that cross them; it performs no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -188,8 +188,8 @@ class Host(Protocol):
         """Seconds since the daemon started."""
         ...
 
-    def count(self, role: PeerRole) -> int:
-        """How many connections of a role there are now."""
+    def peers(self) -> Sequence[Peer]:
+        """Everybody who is connected and has a role."""
         ...
 
     def stop(self, reason: str) -> None:
