@@ -129,7 +129,8 @@ class Mutation:
 
     `write` takes `data`; `rename` takes `source`, and `path` is its destination. `expect` is the SHA-256 of the
     bytes that must be there (for `rename`: at the source), None for "nothing is there", and `UNCHECKED` to
-    skip the comparison (the pipeline always knows).
+    skip the comparison (the pipeline always knows). `mode` are the permission bits of a file that `write` brings
+    into being; None leaves them to the system. A file that exists keeps its own.
     """
 
     kind: Literal["write", "delete", "rename", "mkdir"]
@@ -137,6 +138,7 @@ class Mutation:
     data: bytes = b""
     source: str | None = None
     expect: str | None = UNCHECKED
+    mode: int | None = None
 
 
 @runtime_checkable
