@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from devtools_lsp.core.linediff import line_spans
 from devtools_lsp.core.result import Change
 from devtools_lsp.text import UTF8_LF, Span, TextForm, TextPolicy, apply_spans, encode
 
@@ -30,11 +31,11 @@ class FileText:
     def replaced(self, text: str, spans: Iterable[Span] | None = None) -> Self:
         """The same file with another text; `spans` say which parts of the old text were replaced.
 
-        Without spans the part between the common prefix and suffix counts as one replaced span.
+        Without spans the lines that differ count as replaced, so that shared lines keep their ending.
         """
         if self.form.mixed is None:
             return replace(self, text=text)
-        known = list(spans) if spans is not None else [enclosing_span(self.text, text)]
+        known = list(spans) if spans is not None else line_spans(self.text, text)
         return replace(self, text=text, form=self.form.after_spans(self.text, known))
 
     def edited(self, spans: Iterable[Span]) -> Self:
@@ -54,30 +55,6 @@ class DiskFile:
     sha256: str
     size: int
     content: FileText
-
-
-def enclosing_span(old: str, new: str) -> Span:
-    """The smallest single span of whole lines that turns `old` into `new`."""
-    limit = min(len(old), len(new))
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        if old[:middle] == new[:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    start = old.rfind("\n", 0, low) + 1
-    low, high = 0, limit - start
-    while low < high:
-        middle = (low + high + 1) // 2
-        if old[len(old) - middle :] == new[len(new) - middle :]:
-            low = middle
-        else:
-            high = middle - 1
-    tail = low
-    boundary = old.find("\n", len(old) - tail)
-    tail = len(old) - boundary - 1 if boundary >= 0 else 0
-    return Span(start, len(old) - tail, new[start : len(new) - tail])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
