@@ -1,0 +1,52 @@
+"""JSON Schemas for tools, generated from the step models: the form that the common model providers accept.
+
+No `$ref`, nothing but an object at the top, a description on every property. One generator serves every surface.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+_DROPPED = ("title", "default")
+
+
+def schema_of(model: type[BaseModel], *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The inlined JSON Schema of a model; `without` leaves properties out."""
+    raw = model.model_json_schema()
+    schema = _inline(raw, raw.get("$defs", {}))
+    schema.pop("description", None)
+    properties = {name: entry for name, entry in schema.get("properties", {}).items() if name not in without}
+    required = [name for name in schema.get("required", []) if name not in without]
+    result: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        result["required"] = required
+    return result
+
+
+def _inline(node: Any, definitions: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_inline(entry, definitions) for entry in node]  # pyright: ignore[reportUnknownVariableType] -- JSON
+    if not isinstance(node, dict):
+        return node
+    entries: dict[str, Any] = node  # pyright: ignore[reportUnknownVariableType] -- JSON
+    if "$ref" in entries:
+        target = definitions[str(entries["$ref"]).rpartition("/")[2]]
+        return _inline({**target, **{key: value for key, value in entries.items() if key != "$ref"}}, definitions)
+    choices = entries.get("anyOf")
+    if isinstance(choices, list):
+        # An optional argument is simply absent: null is not offered to models.
+        real: list[Any] = [choice for choice in choices if choice != {"type": "null"}]  # pyright: ignore[reportUnknownVariableType] -- JSON
+        if len(real) == 1:
+            rest = {key: value for key, value in entries.items() if key != "anyOf"}
+            return _inline({**real[0], **rest}, definitions)
+    cleaned: dict[str, Any] = {}
+    for key, value in entries.items():
+        if key == "$defs" or (key in _DROPPED and not isinstance(value, dict)):
+            continue
+        if key == "properties":
+            cleaned[key] = {name: _inline(entry, definitions) for name, entry in value.items()}
+        else:
+            cleaned[key] = _inline(value, definitions)
+    return cleaned

@@ -1,0 +1,256 @@
+"""Acquisition: from the paths a plan names to the texts it works on (SPEC 3.2, 3.3).
+
+Resolving looks at names only and comes before the gate; loading reads contents and comes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from devtools_lsp.core.diagnostics import Diagnostic, notice
+from devtools_lsp.core.workspace import DiskFile, FileText, sha256
+from devtools_lsp.errors import BadArgumentError, PolicyError, WorkspaceBoundsError
+from devtools_lsp.paths import PathPattern, is_pattern, parent_of
+from devtools_lsp.pipeline.parts import Bounds, PipelineParts
+from devtools_lsp.ports import FileKind, FileStat
+from devtools_lsp.text import NotTextError, decode
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What acquisition will read: concrete `targets`, sorted and unique, and what was left out of patterns."""
+
+    targets: tuple[str, ...]
+    stats: dict[str, FileStat]
+    notices: tuple[Diagnostic, ...]
+
+
+@dataclass(slots=True)
+class _Skipped:
+    links: list[str] = field(default_factory=list[str])
+    denied: list[str] = field(default_factory=list[str])
+
+    def notices(self) -> tuple[Diagnostic, ...]:
+        found: list[Diagnostic] = []
+        for names, why in (
+            (self.links, "symbolic links are not followed by wildcards"),
+            (self.denied, "the policy denies reading them"),
+        ):
+            if names:
+                shown = ", ".join(sorted(names)[:5]) + (" …" if len(names) > 5 else "")
+                found.append(notice(f"{len(names)} matching path(s) were left out: {shown} ({why})", rule="skipped"))
+        return tuple(found)
+
+
+async def resolve(parts: PipelineParts, entries: Sequence[str]) -> Resolved:
+    """Resolve literals and patterns to files, reading no contents.
+
+    Raises BadArgumentError (`notFound` naming the entry, `isDirectory`), PolicyError or WorkspaceBoundsError.
+    """
+    stats: dict[str, FileStat] = {}
+    skipped = _Skipped()
+    for entry in entries:
+        if is_pattern(entry):
+            found = await _expand(parts, PathPattern.parse(entry), skipped)
+            if not found:
+                raise BadArgumentError(
+                    f"pattern {entry!r} matches no file (wildcards do not match names that start with a dot); "
+                    "check it against the tree",
+                    reason="notFound",
+                    path=entry,
+                )
+            stats.update(found)
+        else:
+            path = await parts.gauntlet.screen(entry, "read")
+            stats[path] = await stat_file(parts, path)
+        _check_bound(
+            len(stats), parts.bounds.max_files, "max_files", entry, f"{len(stats)} files are named so far", "files"
+        )
+    for path, stat in stats.items():
+        _check_depth(path, parts.bounds)
+        _check_bound(
+            stat.size,
+            parts.bounds.max_bytes_per_file,
+            "max_bytes_per_file",
+            path,
+            f"{path} has {stat.size} bytes",
+            "bytes; read a window of it with read_lines or read_file",
+        )
+    total = sum(stat.size for stat in stats.values())
+    _check_bound(
+        total, parts.bounds.max_total_bytes, "max_total_bytes", None, f"the files have {total} bytes in all", "bytes"
+    )
+    return Resolved(tuple(sorted(stats)), stats, skipped.notices())
+
+
+async def stat_file(parts: PipelineParts, path: str) -> FileStat:
+    """The stat of a regular file; three different reasons when it is not one."""
+    if path == "":
+        raise BadArgumentError("the path is the workspace root; name a file", reason="isDirectory", path=".")
+    try:
+        stat = await parts.file_system.stat(parts.translator.to_adapter(path))
+    except FileNotFoundError:
+        raise BadArgumentError(
+            f"{path} does not exist; check the path, or create it with apply_patch (*** Add File)",
+            reason="notFound",
+            path=path,
+        ) from None
+    if stat.kind == "directory":
+        raise BadArgumentError(
+            f"{path} is a directory; name files, or use a pattern such as {path}/**", reason="isDirectory", path=path
+        )
+    if stat.kind != "file":
+        raise BadArgumentError(f"{path} is not a regular file", reason="notText", path=path)
+    return stat
+
+
+async def exists(parts: PipelineParts, path: str) -> bool:
+    """Whether anything is at the path."""
+    try:
+        await parts.file_system.stat(parts.translator.to_adapter(path))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+async def load(parts: PipelineParts, targets: Sequence[str]) -> dict[str, DiskFile]:
+    """Read and decode; raises BadArgumentError (`notText`, `notFound`) or WorkspaceBoundsError."""
+    files: dict[str, DiskFile] = {}
+    total = 0
+    for path, data in (await _read_all(parts, targets)).items():
+        _check_bound(
+            len(data),
+            parts.bounds.max_bytes_per_file,
+            "max_bytes_per_file",
+            path,
+            f"{path} has {len(data)} bytes",
+            "bytes; read a window of it with read_lines or read_file",
+        )
+        total += len(data)
+        files[path] = decode_file(path, data)
+    _check_bound(
+        total, parts.bounds.max_total_bytes, "max_total_bytes", None, f"the files have {total} bytes in all", "bytes"
+    )
+    return files
+
+
+def decode_file(path: str, data: bytes) -> DiskFile:
+    """Bytes to a known disk state; raises BadArgumentError `notText`."""
+    try:
+        text, form = decode(data)
+    except NotTextError as error:
+        raise BadArgumentError(f"{path} is not text: {error}", reason="notText", path=path) from None
+    return DiskFile(sha256(data), len(data), FileText(text, form))
+
+
+async def names_matching(parts: PipelineParts, pattern: PathPattern) -> set[str]:
+    """Every regular file that a pattern matches, without bounds: for comparing a part of the tree before and after."""
+    return {path async for path, kind in _walk(parts, pattern) if kind == "file"}
+
+
+async def read_present(parts: PipelineParts, paths: Sequence[str]) -> dict[str, bytes]:
+    """The bytes of those of the paths that are there."""
+    found: dict[str, bytes] = {}
+    for path in paths:
+        try:
+            found[path] = await parts.file_system.read(parts.translator.to_adapter(path))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+async def _read_all(parts: PipelineParts, targets: Sequence[str]) -> dict[str, bytes]:
+    # A batch read saves a thread hop a file; adapters that lack one are read file by file.
+    read_many = getattr(parts.file_system, "read_many", None)
+    adapter_paths = {parts.translator.to_adapter(path): path for path in targets}
+    if read_many is not None and len(targets) > 1:
+        found = await read_many(list(adapter_paths))
+        contents: dict[str, bytes] = {}
+        for adapter_path, path in adapter_paths.items():
+            content = found[adapter_path]
+            if isinstance(content, BaseException):
+                raise _vanished(path) if isinstance(content, FileNotFoundError) else content
+            contents[path] = content
+        return contents
+    contents = {}
+    for adapter_path, path in adapter_paths.items():
+        try:
+            contents[path] = await parts.file_system.read(adapter_path)
+        except FileNotFoundError:
+            raise _vanished(path) from None
+    return contents
+
+
+def _vanished(path: str) -> BadArgumentError:
+    return BadArgumentError(f"{path} disappeared before it could be read", reason="notFound", path=path)
+
+
+async def _expand(parts: PipelineParts, pattern: PathPattern, skipped: _Skipped) -> dict[str, FileStat]:
+    """The readable files that a pattern matches."""
+    found: dict[str, FileStat] = {}
+    async for path, kind in _walk(parts, pattern):
+        _check_depth(path, parts.bounds)
+        if kind == "symlink":
+            skipped.links.append(path)
+            continue
+        if kind != "file":
+            continue
+        try:
+            await parts.gauntlet.screen(path, "read")
+        except PolicyError:
+            skipped.denied.append(path)
+            continue
+        found[path] = await stat_file(parts, path)
+        _check_bound(
+            len(found),
+            parts.bounds.max_files,
+            "max_files",
+            path,
+            f"pattern {pattern.text!r} matches more than {parts.bounds.max_files} files",
+            "files",
+        )
+    return found
+
+
+async def _walk(parts: PipelineParts, pattern: PathPattern) -> AsyncIterator[tuple[str, FileKind]]:
+    """Everything but directories that a pattern matches, listing only directories below which it could match."""
+    pending = [_literal_prefix(pattern)]
+    while pending:
+        directory = pending.pop()
+        try:
+            entries = await parts.file_system.list(parts.translator.to_adapter(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for entry in sorted(entries, key=lambda item: item.name):
+            path = f"{directory}/{entry.name}" if directory else entry.name
+            if entry.kind == "directory":
+                if pattern.may_match_below(path, dot_names=False):
+                    pending.append(path)
+            elif pattern.matches(path, dot_names=False):
+                yield path, entry.kind
+
+
+def _literal_prefix(pattern: PathPattern) -> str:
+    """The leading directories that hold no wildcard: where the walk starts."""
+    literal: list[str] = []
+    for segment in pattern.segments[:-1]:
+        if is_pattern(segment):
+            break
+        literal.append(segment)
+    return "/".join(literal)
+
+
+def _check_depth(path: str, bounds: Bounds) -> None:
+    depth = path.count("/") + 1
+    if depth > bounds.max_depth:
+        raise WorkspaceBoundsError(
+            f"bound max_depth: {parent_of(path) or path} is {depth} levels deep and at most {bounds.max_depth} are "
+            "allowed; name files that are nearer to the root",
+            path=path,
+        )
+
+
+def _check_bound(number: int, bound: int, name: str, path: str | None, found: str, unit: str) -> None:
+    if number > bound:
+        raise WorkspaceBoundsError(f"bound {name}: {found} and at most {bound} {unit} are allowed", path=path)

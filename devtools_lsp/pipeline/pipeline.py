@@ -1,0 +1,133 @@
+"""The pipeline as programs use it: ops, the builder, compile. Every call is one isolated plan (SPEC 3.0)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from devtools_lsp.core.result import Result
+from devtools_lsp.errors import BadArgumentError, ReadOnlyError
+from devtools_lsp.pipeline.builder import PlanBuilder
+from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest
+from devtools_lsp.pipeline.runtime import execute
+from devtools_lsp.pipeline.selection import offers, offers_fix
+from devtools_lsp.pipeline.steps import CompiledStep, OpName, compile_ops, compile_step
+from devtools_lsp.ports import Cancellation, PlanIdentity
+
+
+def new_plan_id() -> str:
+    """An id that no other plan of any daemon has, short enough to read aloud."""
+    return f"p-{secrets.token_hex(6)}"
+
+
+class DevPipeline:
+    """Runs plans over one root. Built by `devtools_lsp.app.create_dev_pipeline`, which validates its parts."""
+
+    def __init__(self, parts: PipelineParts, *, read_only: bool = False) -> None:
+        self.parts = parts
+        self.read_only = read_only
+
+    def __call__(self, paths: Sequence[str] = (), *, agent: str = "library") -> PlanBuilder:
+        """Start an immutable, awaitable plan: `await pipeline(paths).edit(...).write().check()`."""
+        return PlanBuilder(self.ops, self.offers, tuple(paths), agent=agent)
+
+    def compile(self, ops: Sequence[Mapping[str, Any]]) -> list[CompiledStep]:
+        """Validate arguments and parse patches without running anything."""
+        return compile_ops(ops)
+
+    def offers(self, step: str) -> bool:
+        """Whether a step could be served at all, asked without arguments (SPEC 7.3)."""
+        if step == "format":
+            return offers(self.parts, "format")
+        if step == "lint":
+            return offers(self.parts, "lint")
+        if step == "check":
+            return offers(self.parts, "check")
+        return True
+
+    def offers_fix(self) -> bool:
+        """Whether some linter can fix."""
+        return offers_fix(self.parts)
+
+    async def ops(
+        self,
+        paths: Sequence[str],
+        ops: Sequence[Mapping[str, Any]],
+        *,
+        agent: str = "library",
+        session: str = "",
+        signal: Cancellation | None = None,
+        plan: str | None = None,
+    ) -> Result:
+        """Run a plan: acquire `paths` (literals and patterns), then each `{step, args, label?}` in order."""
+        steps = compile_ops(ops)
+        if self.read_only:
+            for step in steps:
+                if step.step == "write" or step.changes_text():
+                    raise ReadOnlyError(f"{step.step} changes files and this workspace is read-only", step=step.step)
+        return await self._execute(
+            check_paths(paths), {"paths": list(paths)}, steps, agent, session, signal, plan, persists=False
+        )
+
+    async def single(
+        self,
+        step: OpName,
+        args: Mapping[str, Any],
+        *,
+        paths: Sequence[str] | None = None,
+        agent: str = "library",
+        session: str = "",
+        signal: Cancellation | None = None,
+        plan: str | None = None,
+    ) -> Result:
+        """One granular call: a one-step plan that acquires what it implies, and persists when it can change text.
+
+        `paths` is what the caller authored for acquisition, None when it was not authored (SPEC 7.4).
+        """
+        compiled = compile_step(step, args)
+        persists = compiled.changes_text()
+        if persists and self.read_only:
+            raise ReadOnlyError(f"{step} changes files and this workspace is read-only", step=step)
+        implied: list[str] = []
+        if compiled.patch is not None:
+            implied.extend(compiled.patch.acquires)
+        elif "path" in args:
+            implied.append(str(args["path"]))
+        entries = check_paths([*(paths or ()), *(entry for entry in implied if entry not in (paths or ()))])
+        acquire_args: dict[str, Any] = {"paths": list(paths)} if paths is not None else {}
+        return await self._execute(entries, acquire_args, [compiled], agent, session, signal, plan, persists=persists)
+
+    async def _execute(
+        self,
+        entries: tuple[str, ...],
+        acquire_args: Mapping[str, Any],
+        steps: Sequence[CompiledStep],
+        agent: str,
+        session: str,
+        signal: Cancellation | None,
+        plan: str | None,
+        *,
+        persists: bool,
+    ) -> Result:
+        request = PlanRequest(
+            paths=entries,
+            acquire_args=acquire_args,
+            steps=tuple(steps),
+            who=PlanIdentity(plan or new_plan_id(), agent, session),
+            signal=signal or Cancellation(),
+            persists=persists,
+        )
+        return await execute(self.parts, request)
+
+
+def check_paths(paths: Sequence[str]) -> tuple[str, ...]:
+    """A plan's `paths` as the wire may say them; raises BadArgumentError."""
+    if isinstance(paths, str):
+        raise BadArgumentError("paths must be a list of strings, not one string", step="acquire", reason="malformed")
+    for entry in paths:
+        if not isinstance(entry, str) or not entry:  # pyright: ignore[reportUnnecessaryIsInstance] -- the wire can say anything
+            raise BadArgumentError(
+                "every entry of paths must be a non-empty string", step="acquire", reason="malformed"
+            )
+    return tuple(paths)

@@ -1,0 +1,205 @@
+"""Everything that can be known before the gate is asked: paths, policy, existence, engines (SPEC 4.3).
+
+What could not land is never asked about, so all of this runs first, and none of it reads a file's contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from devtools_lsp.errors import BadArgumentError, DevToolsError, StepFailedError
+from devtools_lsp.paths import PathPattern, is_pattern
+from devtools_lsp.pipeline import acquire
+from devtools_lsp.pipeline.acquire import Resolved
+from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest
+from devtools_lsp.pipeline.selection import EngineStep, offers_fix, require_engine
+from devtools_lsp.pipeline.steps import (
+    ApplyPatchArguments,
+    CompiledStep,
+    EditArguments,
+    FormatArguments,
+    LintArguments,
+    ReadLinesArguments,
+    WriteArguments,
+)
+from devtools_lsp.ports import Access
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan that may be asked about: its steps with root-relative paths, and what acquisition will read.
+
+    `windowed` says that the files are only looked at through read_lines, so that they need not be loaded.
+    `mutates` holds the paths that some step names for mutation.
+    """
+
+    steps: tuple[CompiledStep, ...]
+    resolved: Resolved
+    windowed: bool
+    mutates: tuple[str, ...]
+
+
+async def prepare(parts: PipelineParts, request: PlanRequest) -> Prepared:
+    """Check a plan before its first question; raises the first refusal, with step and path named."""
+    for step in request.steps:
+        _require_served(parts, step)
+    steps = tuple([_localize(parts, step) for step in request.steps])
+    entries = [_entry(parts, entry) for entry in request.paths]
+    await _screen_named(parts, steps, entries)
+    windowed = all(step.step == "read_lines" for step in steps)
+    resolving = replace(parts, bounds=_without_size_bounds(parts)) if windowed else parts
+    resolved = await acquire.resolve(resolving, entries)
+    mutates = await _walk_steps(parts, steps, resolved)
+    return Prepared(steps, resolved, windowed, tuple(sorted(mutates)))
+
+
+def _without_size_bounds(parts: PipelineParts) -> acquire.Bounds:
+    unbounded = 1 << 62
+    return replace(parts.bounds, max_bytes_per_file=unbounded, max_total_bytes=unbounded)
+
+
+def _require_served(parts: PipelineParts, step: CompiledStep) -> None:
+    if step.step in ("format", "lint", "check"):
+        require_engine(parts, step.step)
+    if isinstance(step.arguments, LintArguments) and step.arguments.fix and not offers_fix(parts):
+        raise BadArgumentError(
+            "lint: no configured linter can fix; call lint without fix and edit the findings yourself", step="lint"
+        )
+
+
+def _entry(parts: PipelineParts, entry: str) -> str:
+    """A `paths` entry with a literal made root-relative; patterns are relative by syntax."""
+    return entry if is_pattern(entry) else parts.gauntlet.lexical(entry)
+
+
+def _localize(parts: PipelineParts, step: CompiledStep) -> CompiledStep:
+    """The step with every path root-relative; lexical refusals and containment happen here."""
+    try:
+        arguments = step.arguments
+        if isinstance(arguments, ReadLinesArguments | EditArguments):
+            return replace(
+                step, arguments=arguments.model_copy(update={"path": parts.gauntlet.lexical(arguments.path)})
+            )
+        if isinstance(arguments, FormatArguments | LintArguments | WriteArguments) and arguments.paths is not None:
+            paths = [_entry(parts, entry) for entry in arguments.paths]
+            return replace(step, arguments=arguments.model_copy(update={"paths": paths}))
+        if step.patch is not None:
+            return replace(step, patch=step.patch.relocated(parts.gauntlet.lexical))
+    except DevToolsError as error:
+        raise error.at(step=step.step) from None
+    return step
+
+
+async def _screen(parts: PipelineParts, step: str, path: str, access: Access) -> None:
+    try:
+        await parts.gauntlet.screen(path, access)
+    except DevToolsError as error:
+        raise error.at(step=step, path=path) from None
+
+
+async def _screen_named(parts: PipelineParts, steps: Sequence[CompiledStep], entries: Sequence[str]) -> None:
+    """Policy and links for every path that is spelled out, before existence is looked at."""
+    for step in steps:
+        if isinstance(step.arguments, EditArguments):
+            await _screen(parts, step.step, step.arguments.path, "write")
+        elif step.patch is not None:
+            creates = set(step.patch.may_create)
+            for path in step.patch.targets:
+                await _screen(parts, step.step, path, "create" if path in creates else "write")
+        elif step.changes_text():
+            for entry in getattr(step.arguments, "paths", None) or entries:
+                if not is_pattern(entry):
+                    await _screen(parts, step.step, entry, "write")
+    for entry in entries:
+        if not is_pattern(entry):
+            await _screen(parts, "acquire", entry, "read")
+
+
+async def _walk_steps(parts: PipelineParts, steps: Sequence[CompiledStep], resolved: Resolved) -> set[str]:
+    """Follow which paths exist through the steps; returns every path that some step names for mutation."""
+    present = set(resolved.targets)
+    freed: set[str] = set()
+    mutates: set[str] = set()
+    certain = True
+    for step in steps:
+        arguments = step.arguments
+        if isinstance(arguments, ReadLinesArguments | EditArguments):
+            if certain:
+                require_acquired(step.step, arguments.path, present)
+            if isinstance(arguments, EditArguments):
+                mutates.add(arguments.path)
+        elif isinstance(arguments, ApplyPatchArguments):
+            assert step.patch is not None
+            if certain:
+                for path in step.patch.acquires:
+                    require_acquired(step.step, path, present)
+            for path in step.patch.may_create:
+                if path not in present and path not in freed and await acquire.exists(parts, path):
+                    raise StepFailedError(
+                        f"apply_patch: {path} exists already; update it with *** Update File, or choose another name",
+                        reason="exists",
+                        step=step.step,
+                        path=path,
+                    )
+            created = set(step.patch.may_create)
+            gone = set(step.patch.removes) - created
+            freed |= gone
+            present = (present - gone) | created
+            mutates |= set(step.patch.targets)
+        elif step.changes_text():
+            selectors = getattr(arguments, "paths", None)
+            for path in select_paths(step.step, selectors, present) if certain else ():
+                await _screen(parts, step.step, path, "write")
+                mutates.add(path)
+            certain = certain and not _may_add(parts, step)
+        elif isinstance(arguments, FormatArguments | LintArguments) and certain:
+            select_paths(step.step, arguments.paths, present)
+    return mutates
+
+
+def _may_add(parts: PipelineParts, step: CompiledStep) -> bool:
+    """Whether the step's engines can bring files into being, so that later paths cannot be foretold."""
+    engine_step: EngineStep = "format" if step.step == "format" else "lint"
+    return any(
+        capability.generates or capability.in_place or capability.needs
+        for engine in parts.engines()
+        for capability in (engine.formats if engine_step == "format" else engine.lints)
+    )
+
+
+def require_acquired(step: str, path: str, present: Collection[str]) -> None:
+    """Raise BadArgumentError `notAcquired` for a path that the plan did not acquire (SPEC 3.1.2)."""
+    if path not in present:
+        raise BadArgumentError(
+            f"{step}: {path} is not among the files this plan acquired; add it to paths",
+            reason="notAcquired",
+            step=step,
+            path=path,
+        )
+
+
+def select_paths(step: str, selectors: Sequence[str] | None, present: Collection[str]) -> list[str]:
+    """Which of the acquired files a step's `paths` name; all of them when absent. Sorted.
+
+    Raises BadArgumentError: `notAcquired` for a literal, `notFound` for a pattern that matches nothing.
+    """
+    if selectors is None:
+        return sorted(present)
+    chosen: set[str] = set()
+    for entry in selectors:
+        if not is_pattern(entry):
+            require_acquired(step, entry, present)
+            chosen.add(entry)
+            continue
+        pattern = PathPattern.parse(entry)
+        matched = [path for path in present if pattern.matches(path, dot_names=False)]
+        if not matched:
+            raise BadArgumentError(
+                f"{step}: pattern {entry!r} matches none of the acquired files",
+                reason="notFound",
+                step=step,
+                path=entry,
+            )
+        chosen.update(matched)
+    return sorted(chosen)

@@ -1,0 +1,235 @@
+"""One execution of a plan, from acquisition to result. Every door ends here.
+
+Owns the order of things (SPEC 4.3), the workspace as it moves from step to step, and what the result says. The
+steps themselves are in `text_steps`, `engine_steps` and `write_steps`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from devtools_lsp.core.diagnostics import Diagnostic, notice
+from devtools_lsp.core.result import Change, DecisionReport, EngineUse, Normalized, Read, Result, Unreadable
+from devtools_lsp.core.workspace import Workspace
+from devtools_lsp.errors import CallCancelledError, DevToolsError, StepFailedError
+from devtools_lsp.pipeline import acquire, engine_steps, text_steps, write_steps
+from devtools_lsp.pipeline.asking import Asker
+from devtools_lsp.pipeline.judging import Judgement, summarize
+from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest, StepContext
+from devtools_lsp.pipeline.prepare import Prepared, prepare
+from devtools_lsp.pipeline.stamping import rescope
+from devtools_lsp.pipeline.steps import CompiledStep
+from devtools_lsp.pipeline.writing import Landing
+
+
+@dataclass(slots=True)
+class Execution:
+    """The moving state of one plan; steps read and replace `workspace` and append to the rest."""
+
+    parts: PipelineParts
+    request: PlanRequest
+    prepared: Prepared
+    asker: Asker
+    workspace: Workspace = field(default_factory=Workspace)
+    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    reads: dict[str, Read] = field(default_factory=dict[str, Read])
+    landing: Landing = field(default_factory=Landing)
+    normalized: list[Normalized] = field(default_factory=list[Normalized])
+    unreadable: list[Unreadable] = field(default_factory=list[Unreadable])
+    engines: dict[str, EngineUse] = field(default_factory=dict[str, EngineUse])
+    judgements: list[Judgement] = field(default_factory=list[Judgement])
+    decision: DecisionReport | None = None
+    in_place_ran: bool = False
+    stash: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+async def execute(parts: PipelineParts, request: PlanRequest) -> Result:
+    """Run a plan to its end. Raises the taxonomy's errors; an error after bytes landed lists them in `written`."""
+    started: list[Execution] = []
+    work = asyncio.ensure_future(_run(parts, request, started))
+    turned = asyncio.ensure_future(request.signal.wait())
+    try:
+        await asyncio.wait({work, turned}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})
+        if work.cancelled():
+            raise _cancelled(request, started)
+        return work.result()
+    except DevToolsError as error:
+        if parts.observer is not None:
+            parts.observer.failed(request.who, error.step or "plan", error.code, _paths_of(error))
+        raise
+    finally:
+        turned.cancel()
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})
+
+
+def _cancelled(request: PlanRequest, started: Sequence[Execution]) -> CallCancelledError:
+    written = [msgspec.to_builtins(entry) for execution in started for entry in execution.landing.written]
+    landed = f"; {len(written)} file(s) had been written" if written else "; nothing was written"
+    return CallCancelledError(f"{request.signal.reason}{landed}", written=written or None)
+
+
+def _paths_of(error: DevToolsError) -> list[str]:
+    return error.paths if error.paths is not None else [error.path] if error.path is not None else []
+
+
+async def _run(parts: PipelineParts, request: PlanRequest, started: list[Execution]) -> Result:
+    prepared = await prepare(parts, request)
+    locks = parts.locks.holder(prepared.mutates)
+    execution = Execution(parts, request, prepared, Asker(parts, request.who, request.signal, locks))
+    started.append(execution)
+    await locks.take()
+    try:
+        await _wrapped(execution, 0, "acquire", request.acquire_args, lambda: _acquire(execution))
+        for step in prepared.steps:
+            await _wrapped(execution, step.index + 1, step.step, step.args, lambda step=step: _step(execution, step))
+    except DevToolsError as error:
+        _tell_what_landed(error, execution)
+        raise
+    finally:
+        locks.release()
+    result = _result(execution)
+    _publish(execution)
+    return result
+
+
+def _tell_what_landed(error: DevToolsError, execution: Execution) -> None:
+    """Nothing is half-told: an error after bytes landed lists them (SPEC section 9)."""
+    if execution.landing.written:
+        error.written = [msgspec.to_builtins(entry) for entry in execution.landing.written]
+
+
+async def _wrapped(execution: Execution, index: int, step: str, args: Any, run: Any) -> None:
+    """Run one step inside the middleware; a stale or foreign workspace is refused (SPEC 6.2)."""
+    before = execution.workspace
+    acceptable: list[Workspace] = [before]
+
+    async def innermost() -> Workspace:
+        await run()
+        acceptable[:] = [execution.workspace]
+        return execution.workspace
+
+    call = innermost
+    for middleware in reversed(execution.parts.middleware):
+        context = StepContext(execution.request.who.plan, step, index, args, before, execution.stash)
+
+        async def wrapped(middleware: Any = middleware, inner: Any = call, context: StepContext = context) -> Workspace:
+            return await middleware(context, inner)
+
+        call = wrapped
+    returned = await call()
+    if returned is not acceptable[0]:
+        raise StepFailedError(
+            f"{step}: step middleware returned a workspace that is not the current one; it may return only what the "
+            "step produced, or the workspace that it was given when it skips the step",
+            step=step,
+            retry="no",
+        )
+
+
+async def _acquire(execution: Execution) -> None:
+    resolved = execution.prepared.resolved
+    await execution.asker.ask(0, "acquire", execution.request.acquire_args, targets=resolved.targets)
+    execution.diagnostics.extend(resolved.notices)
+    targets = resolved.targets
+    if execution.prepared.windowed:
+        # Files that are only looked at through a window need not fit in memory.
+        limit = execution.parts.bounds.max_bytes_per_file
+        targets = tuple(path for path in targets if resolved.stats[path].size <= limit)
+    execution.workspace = Workspace.of(await acquire.load(execution.parts, targets))
+
+
+async def _step(execution: Execution, step: CompiledStep) -> None:
+    try:
+        if step.step == "read_lines":
+            await text_steps.read_lines(execution, step)
+        elif step.step == "write":
+            await write_steps.write(execution, step)
+        elif step.step in ("edit", "apply_patch"):
+            await text_steps.change_text(execution, step)
+        else:
+            await engine_steps.run_engines(execution, step)
+    except DevToolsError as error:
+        raise error.at(step=step.step) from error.__cause__
+
+
+def _result(execution: Execution) -> Result:
+    workspace = execution.workspace
+    unwritten = workspace.unwritten()
+    diagnostics = list(execution.diagnostics)
+    if unwritten:
+        diagnostics.append(
+            notice(
+                f"the plan ends with {len(unwritten)} file(s) changed in memory only; add a write step to keep them",
+                severity="warning",
+                rule="unwritten",
+            )
+        )
+    diagnostics = rescope(diagnostics, workspace.files)
+    return Result(
+        plan=execution.request.who.plan,
+        diagnostics=diagnostics,
+        changes=[_counted(execution, change) for change in workspace.changes()],
+        reads=execution.reads,
+        written=execution.landing.written,
+        unwritten=unwritten,
+        unreadable=execution.unreadable,
+        normalized=execution.normalized,
+        ok=not any(diagnostic.severity == "error" for diagnostic in diagnostics),
+        line_counts_available=execution.parts.line_counter is not None,
+        atomic=execution.parts.gauntlet.atomic and not execution.in_place_ran,
+        engines=list(execution.engines.values()),
+        delta=summarize(execution.judgements, workspace) if execution.judgements else None,
+        decision=execution.decision,
+    )
+
+
+def _counted(execution: Execution, change: Change) -> Change:
+    """A change with its line counts, which stay absent when nobody can count (I12)."""
+    counter = execution.parts.line_counter
+    if counter is None:
+        return change
+    before = execution.workspace.before(change)
+    after = execution.workspace.files.get(change.path) if change.kind != "deleted" else None
+    added, removed = counter(before.text if before else "", after.text if after else "")
+    return msgspec.structs.replace(change, added=added, removed=removed)
+
+
+def _publish(execution: Execution) -> None:
+    """Hand judgements to the observer where the text judged is the text on disk (I14)."""
+    observer = execution.parts.observer
+    if observer is None:
+        return
+    workspace = execution.workspace
+    on_disk = {path: known.content.text for path, known in workspace.disk.items()}
+    for judgement in execution.judgements:
+        overlay = {path for path, text in judgement.texts.items() if on_disk.get(path) != text}
+        overlay |= set(on_disk) - set(judgement.texts)
+        # A file that was not acquired was judged beside the overlay, so its findings hold only without one.
+        valid = [
+            path
+            for path in judgement.judged
+            if (path in judgement.texts and path not in overlay) or (path not in judgement.texts and not overlay)
+        ]
+        if valid:
+            observer.judged(
+                execution.request.who,
+                judgement.engine_id,
+                judgement.step,
+                sorted(valid),
+                rescope([item for item in judgement.after if item.path in set(valid)], workspace.files),
+            )
+
+
+def with_who(request: PlanRequest, plan: str) -> PlanRequest:
+    """The request under a plan id."""
+    return replace(request, who=replace(request.who, plan=plan))

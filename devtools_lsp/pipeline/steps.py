@@ -1,0 +1,253 @@
+"""The one table of steps: argument models, from which validation, messages and tool schemas all come (SPEC 3.1).
+
+Owns what a plan may say. Compiling validates every argument and parses every patch, and touches nothing else.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from devtools_lsp.core.patch.parse import ParsedPatch, parse_patch
+from devtools_lsp.errors import BadArgumentError, UnknownStepError
+from devtools_lsp.paths import PathPattern, is_pattern
+
+RelativePath = Annotated[
+    str, Field(min_length=1, description="File path relative to the workspace root, `/` separated.")
+]
+PathList = Annotated[
+    list[Annotated[str, Field(min_length=1)]],
+    Field(
+        min_length=1,
+        description="Files relative to the workspace root. `*` matches within a name, `**` any directories.",
+    ),
+]
+
+
+class StepArguments(BaseModel):
+    """Base of every step's arguments: unknown names and wrong types are refused, nothing is coerced."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ReadLinesArguments(StepArguments):
+    """Read a window of a file by line numbers."""
+
+    path: RelativePath
+    start: int = Field(ge=1, description="First line to read, 1-based.")
+    end: int | None = Field(default=None, ge=1, description="Last line to read, inclusive; absent = to the end.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ReadLinesArguments:
+        if self.end is not None and self.end < self.start:
+            raise ValueError(f"end ({self.end}) must not be before start ({self.start})")
+        return self
+
+
+class EditBlock(StepArguments):
+    """One replacement."""
+
+    find: str = Field(
+        min_length=1,
+        description="Exact text to replace; it must occur exactly once. Include enough lines to be unique.",
+    )
+    replace: str = Field(description="Text to put in its place, verbatim.")
+
+
+class EditArguments(StepArguments):
+    """Replace exact text in one file; all blocks apply or none."""
+
+    path: RelativePath
+    edits: list[EditBlock] = Field(min_length=1, description="Replacements, applied together or not at all.")
+
+
+class ApplyPatchArguments(StepArguments):
+    """Apply a patch over any number of files, as a whole or not at all."""
+
+    patch: str = Field(
+        min_length=1,
+        description="A patch: either `*** Begin Patch` ... `*** End Patch` with `*** Add File:`, `*** Update File:`, "
+        "`*** Move to:` and `*** Delete File:` sections, or a unified or git diff.",
+    )
+
+
+class WriteArguments(StepArguments):
+    """Write the plan's changes to disk."""
+
+    paths: PathList | None = Field(default=None, description="Only these files; absent = everything that changed.")
+
+
+class FormatArguments(StepArguments):
+    """Format files with the configured formatters."""
+
+    paths: PathList | None = Field(default=None, description="Only these acquired files; absent = all of them.")
+
+
+class LintArguments(StepArguments):
+    """Lint files with the configured linters."""
+
+    paths: PathList | None = Field(default=None, description="Only these acquired files; absent = all of them.")
+    fix: bool = Field(default=False, description="Apply the linters' safe fixes.")
+
+
+class CheckArguments(StepArguments):
+    """Judge the whole workspace with the configured checkers."""
+
+
+OpName = Literal["read_lines", "edit", "apply_patch", "write", "format", "lint", "check"]
+
+STEP_ARGUMENTS: dict[OpName, type[StepArguments]] = {
+    "read_lines": ReadLinesArguments,
+    "edit": EditArguments,
+    "apply_patch": ApplyPatchArguments,
+    "write": WriteArguments,
+    "format": FormatArguments,
+    "lint": LintArguments,
+    "check": CheckArguments,
+}
+
+STEP_REQUIRES: dict[OpName, Literal["format", "lint", "check"]] = {
+    "format": "format",
+    "lint": "lint",
+    "check": "check",
+}
+"""Which capability a step needs some engine to have; steps not listed need none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledStep:
+    """One validated op. `args` is what the caller authored, byte for byte; `patch` is parsed already."""
+
+    index: int
+    step: OpName
+    args: Mapping[str, Any]
+    arguments: StepArguments
+    label: str | None = None
+    patch: ParsedPatch | None = None
+
+    def changes_text(self) -> bool:
+        """Whether the step can change text, so that a granular call of it persists (SPEC 7.1)."""
+        if isinstance(self.arguments, LintArguments):
+            return self.arguments.fix
+        return self.step in ("edit", "apply_patch", "format")
+
+    @property
+    def key(self) -> str:
+        """The result's key of a read_lines step."""
+        if self.label is not None:
+            return self.label
+        assert isinstance(self.arguments, ReadLinesArguments)
+        return self.arguments.path
+
+
+def validate_arguments(step: str, model: type[StepArguments], args: Mapping[str, Any]) -> StepArguments:
+    """Validate authored arguments; raises BadArgumentError that names the step and the argument."""
+    try:
+        return model.model_validate(dict(args))
+    except ValidationError as error:
+        raise BadArgumentError(
+            "; ".join(_explain(step, model, problem) for problem in error.errors(include_url=False)[:5]),
+            step=step,
+            reason="malformed",
+        ) from None
+
+
+def compile_ops(ops: Sequence[Mapping[str, Any]]) -> list[CompiledStep]:
+    """Validate a plan's ops and parse its patches without running anything.
+
+    Raises UnknownStepError or BadArgumentError; the message names the op's position, step and argument.
+    """
+    if not ops:
+        raise BadArgumentError("a plan needs at least one op; ops is empty", reason="malformed")
+    compiled: list[CompiledStep] = []
+    labels: set[str] = set()
+    keys: set[str] = set()
+    for index, op in enumerate(ops):
+        step = _compile_op(index, op)
+        if step.label is not None:
+            if step.label in labels:
+                raise BadArgumentError(
+                    f"ops[{index}] ({step.step}): label {step.label!r} is used twice; labels must differ",
+                    step=step.step,
+                )
+            labels.add(step.label)
+        if step.step == "read_lines":
+            if step.key in keys:
+                raise BadArgumentError(
+                    f"ops[{index}] (read_lines): the result key {step.key!r} is used twice; give one of them a label",
+                    step="read_lines",
+                )
+            keys.add(step.key)
+        compiled.append(step)
+    return compiled
+
+
+def _compile_op(index: int, op: Mapping[str, Any]) -> CompiledStep:
+    if not isinstance(op, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] -- the wire can say anything
+        raise BadArgumentError(f"ops[{index}] must be an object {{step, args, label?}}", reason="malformed")
+    unknown = sorted(set(op) - {"step", "args", "label"})
+    if unknown:
+        raise BadArgumentError(
+            f"ops[{index}]: unknown field {unknown[0]!r}; an op is {{step, args, label?}}", reason="malformed"
+        )
+    name = op.get("step")
+    if not isinstance(name, str):
+        raise BadArgumentError(f"ops[{index}]: step must be a string", reason="malformed")
+    if name not in STEP_ARGUMENTS:
+        raise UnknownStepError(
+            f"ops[{index}]: there is no step {name!r}; the steps are {', '.join(STEP_ARGUMENTS)}",
+            step=name,
+            alternatives=list(STEP_ARGUMENTS),
+        )
+    args = op.get("args", {})
+    if not isinstance(args, Mapping):
+        raise BadArgumentError(f"ops[{index}] ({name}): args must be an object", step=name, reason="malformed")
+    label = op.get("label")
+    if label is not None and not isinstance(label, str):
+        raise BadArgumentError(f"ops[{index}] ({name}): label must be a string", step=name, reason="malformed")
+    authored: dict[str, Any] = {str(key): value for key, value in args.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    step = compile_step(name, authored, index=index)  # pyright: ignore[reportArgumentType] -- membership was tested
+    return CompiledStep(index, step.step, step.args, step.arguments, label, step.patch)
+
+
+def compile_step(step: OpName, args: Mapping[str, Any], *, index: int = 0) -> CompiledStep:
+    """Validate one step's authored arguments and parse its patch."""
+    arguments = validate_arguments(step, STEP_ARGUMENTS[step], args)
+    for entry in getattr(arguments, "paths", None) or ():
+        if is_pattern(entry):
+            try:
+                PathPattern.parse(entry)
+            except BadArgumentError as error:
+                raise error.at(step=step) from None
+    patch = None
+    if isinstance(arguments, ApplyPatchArguments):
+        try:
+            patch = parse_patch(arguments.patch)
+        except BadArgumentError as error:
+            raise error.at(step=step) from None
+    return CompiledStep(index, step, args, arguments, patch=patch)
+
+
+def _explain(step: str, model: type[BaseModel], problem: Any) -> str:
+    """One sentence about one validation problem that names the step and the argument."""
+    location = ".".join(str(part) for part in problem["loc"]) or "arguments"
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        name = str(problem["loc"][-1])
+        known = list(model.model_fields) if len(problem["loc"]) == 1 else ["find", "replace"]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
+        return f"{step}: unknown argument {location!r}; {hint}"
+    if kind == "missing":
+        return f"{step}: argument {location!r} is missing"
+    if location.endswith("find") and kind == "string_too_short":
+        return (
+            f"{step}: {location} is empty; quote the text to replace. To append, find the last line and repeat it in "
+            "replace; to create a file use apply_patch with *** Add File (or write_file)"
+        )
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{step}: argument {location!r}: {message}"

@@ -1,0 +1,72 @@
+"""The steps that need no engine: read_lines, edit and apply_patch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devtools_lsp.core.diagnostics import Diagnostic
+from devtools_lsp.core.edits import Edit, plan_edits
+from devtools_lsp.core.patch.apply import apply_operations
+from devtools_lsp.pipeline.prepare import require_acquired
+from devtools_lsp.pipeline.proposal import Proposal, propose
+from devtools_lsp.pipeline.steps import CompiledStep, EditArguments, ReadLinesArguments
+from devtools_lsp.pipeline.windows import window_of_file, window_of_text
+from devtools_lsp.pipeline.write_steps import take_proposal
+from devtools_lsp.text import to_lf
+
+if TYPE_CHECKING:
+    from devtools_lsp.pipeline.runtime import Execution
+
+
+async def read_lines(execution: Execution, step: CompiledStep) -> None:
+    """Read a window into the result."""
+    arguments = step.arguments
+    assert isinstance(arguments, ReadLinesArguments)
+    path = arguments.path
+    stats = execution.prepared.resolved.stats
+    loaded = execution.workspace.files.get(path)
+    if loaded is None and not (execution.prepared.windowed and path in stats):
+        require_acquired(step.step, path, execution.workspace.files)
+    await execution.asker.ask(step.index + 1, step.step, step.args, targets=[path])
+    if loaded is not None:
+        read = window_of_text(path, loaded.text, arguments.start, arguments.end)
+    else:
+        read = await window_of_file(execution.parts, path, arguments.start, arguments.end, stats[path].size)
+    execution.reads[step.key] = read
+
+
+async def change_text(execution: Execution, step: CompiledStep) -> None:
+    """Compute an edit's or a patch's proposal, ask, and take what was approved."""
+    proposal = _edit(execution, step) if step.step == "edit" else _patch(execution, step)
+    if step.patch is not None:
+        targets, may_create = step.patch.targets, step.patch.may_create
+    else:
+        assert isinstance(step.arguments, EditArguments)
+        targets, may_create = (step.arguments.path,), ()
+    await take_proposal(execution, step, proposal, targets=targets, may_create=may_create)
+
+
+def _edit(execution: Execution, step: CompiledStep) -> Proposal:
+    arguments = step.arguments
+    assert isinstance(arguments, EditArguments)
+    require_acquired(step.step, arguments.path, execution.workspace.files)
+    before = execution.workspace
+    content = before.files[arguments.path]
+    edits = [Edit(find=to_lf(block.find), replace=to_lf(block.replace)) for block in arguments.edits]
+    spans = plan_edits(arguments.path, content.text, edits)
+    after = before.with_files({arguments.path: content.edited(spans)})
+    return propose(before, after, spans={arguments.path: spans})
+
+
+def _patch(execution: Execution, step: CompiledStep) -> Proposal:
+    assert step.patch is not None
+    before = execution.workspace
+    for path in step.patch.acquires:
+        require_acquired(step.step, path, before.files)
+    outcome = apply_operations(step.patch.operations, before.files)
+    moves = dict(outcome.renamed)
+    after = before.without(outcome.deleted) if outcome.deleted else before
+    after = after.renamed(moves) if moves else after
+    after = after.with_files({**outcome.changed, **outcome.added})
+    notes: tuple[Diagnostic, ...] = outcome.notes
+    return propose(before, after, moves=moves, spans=outcome.spans, notes=notes)

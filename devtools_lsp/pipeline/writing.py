@@ -1,0 +1,229 @@
+"""Writing: from a workspace that differs from the disk to an ordered list of mutations, and their bookkeeping.
+
+Owns SPEC 3.8: renames, then deletions, then writes; every target compared with what was acquired; what landed is
+recorded as it lands. The mutations themselves are the gauntlet's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from devtools_lsp.core.hunks import changed_ranges
+from devtools_lsp.core.renames import plan_renames
+from devtools_lsp.core.result import Normalized, Written
+from devtools_lsp.core.workspace import DiskFile, FileText, Workspace, sha256
+from devtools_lsp.errors import BadArgumentError, ConflictError, DevToolsError, StepUnavailableError
+from devtools_lsp.pipeline.parts import PipelineParts
+from devtools_lsp.pipeline.proposal import Proposal, Proposed
+from devtools_lsp.ports import LandedFile, Mutation, Permit, PlanIdentity
+from devtools_lsp.text import UTF8_LF, TextPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What one write does. `written` is what the result says when all of it landed."""
+
+    mutations: tuple[Mutation, ...]
+    entries: tuple[Proposed, ...]
+    written: tuple[Written, ...]
+    created: tuple[str, ...]
+    settled: Workspace
+    """The workspace once everything landed: its `disk` is what was written."""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Every path that is touched, both ends of moves."""
+        named = {entry.path for entry in self.entries} | {entry.source for entry in self.entries if entry.source}
+        return tuple(sorted(named))
+
+
+@dataclass(slots=True)
+class Landing:
+    """What has reached the disk so far, in order."""
+
+    written: list[Written] = field(default_factory=list[Written])
+
+
+def plan_write(workspace: Workspace, policy: TextPolicy, selected: Collection[str] | None = None) -> WritePlan:
+    """Plan the mutations that bring the disk to the workspace; only `selected` paths when given (either end of moves)."""
+
+    def wanted(*paths: str) -> bool:
+        return selected is None or any(path in selected for path in paths)
+
+    disk = dict(workspace.disk)
+    moved = dict(workspace.moved)
+    entries: list[Proposed] = []
+    moves: dict[str, str] = {}
+    for path, source in workspace.moved.items():
+        if not wanted(path, source) or source not in disk:
+            continue
+        del moved[path]
+        occupied = path in disk and path not in workspace.moved.values()
+        if not occupied:
+            moves[source] = path
+    mutations: list[Mutation] = []
+    written: list[Written] = []
+    expected: dict[str, str | None] = {path: known.sha256 for path, known in disk.items()}
+    for move in plan_renames(moves, taken=set(disk) | set(workspace.files)):
+        mutations.append(Mutation("rename", move.target, source=move.source, expect=expected.get(move.source)))
+        expected[move.target] = expected.pop(move.source, None)
+    for source, path in sorted(moves.items(), key=lambda item: item[1]):
+        written.append(Written(path=path, kind="renamed", from_=source))
+        entries.append(Proposed(path, disk[source].content, workspace.files[path], disk[source].sha256, source))
+    before_disk = dict(disk)
+    for source in moves:
+        disk.pop(source)
+    for source, path in moves.items():
+        disk[path] = before_disk[source]
+    for path in sorted(set(disk) - set(workspace.files)):
+        if not wanted(path):
+            continue
+        mutations.append(Mutation("delete", path, expect=expected[path]))
+        written.append(Written(path=path, kind="deleted"))
+        entries.append(Proposed(path, disk[path].content, None, disk[path].sha256))
+        del disk[path]
+        expected.pop(path)
+    created: list[str] = list(moves.values())
+    files = dict(workspace.files)
+    for path in sorted(files):
+        content = files[path]
+        on_disk = disk.get(path)
+        if not wanted(path, workspace.moved.get(path, path)) or (on_disk is not None and on_disk.content == content):
+            continue
+        data = _bytes_of(path, content, policy)
+        mutations.append(Mutation("write", path, data=data, expect=expected.get(path)))
+        if path not in moves.values():
+            kind = "added" if on_disk is None else "modified"
+            written.append(Written(path=path, kind=kind))
+            entries.append(
+                Proposed(path, on_disk.content if on_disk else None, content, on_disk.sha256 if on_disk else None)
+            )
+            if on_disk is None:
+                created.append(path)
+        settled_content = content if policy == "preserve" else replace(content, form=UTF8_LF)
+        disk[path] = DiskFile(sha256(data), len(data), settled_content)
+        files[path] = settled_content
+    settled = replace(workspace, files=files, disk=disk, moved=moved)
+    return WritePlan(
+        tuple(mutations),
+        tuple(sorted(entries, key=lambda entry: entry.path)),
+        tuple(written),
+        tuple(sorted(created)),
+        settled,
+    )
+
+
+def _bytes_of(path: str, content: FileText, policy: TextPolicy) -> bytes:
+    try:
+        return content.to_bytes(policy)
+    except UnicodeEncodeError as error:
+        raise BadArgumentError(
+            f"{path} would hold a lone surrogate (U+{ord(error.object[error.start]):04X}), which no text file can; "
+            "send the character itself",
+            path=path,
+            reason="malformed",
+        ) from None
+
+
+def require_methods(parts: PipelineParts, mutations: Sequence[Mutation]) -> None:
+    """Fail before anything changes when the file system lacks a method that the mutations need."""
+    for kind in ("rename", "delete"):
+        if kind not in parts.gauntlet.methods and any(mutation.kind == kind for mutation in mutations):
+            raise StepUnavailableError(
+                f"this file system has no {kind} method, which the change needs; leave {kind}s out", step="write"
+            )
+
+
+def require_clean_buffers(parts: PipelineParts, step: str, paths: Sequence[str]) -> None:
+    """Refuse to write under a person's unsaved text (SPEC 3.8.4)."""
+    if parts.buffers is None:
+        return
+    dirty = parts.buffers.dirty(paths)
+    if dirty:
+        raise ConflictError(
+            f"{step}: {', '.join(dirty)} has unsaved changes in an attached editor; ask the person to save or discard "
+            "them, then read the file again",
+            reason="dirtyInEditor",
+            step=step,
+            paths=dirty,
+            path=dirty[0],
+        )
+
+
+async def land(
+    parts: PipelineParts, who: PlanIdentity, step: str, permit: Permit, plan: WritePlan, landing: Landing
+) -> None:
+    """Carry a write plan out; a failure names in `written` what had landed.
+
+    A cancellation does not interrupt the commit: it is finished and recorded first, then the cancellation goes on.
+    """
+    if not plan.mutations:
+        return
+    require_clean_buffers(parts, step, plan.targets)
+    raw: list[Mutation] = []
+    try:
+        await _finish(parts.gauntlet.commit(permit, plan.mutations, raw.append))
+    except DevToolsError as error:
+        landing.written.extend(_written_of(mutation, plan) for mutation in raw)
+        if landing.written:
+            error.written = [_written_to_wire(entry) for entry in landing.written]
+        raise error.at(step=step) from error.__cause__
+    except asyncio.CancelledError:
+        if len(raw) == len(plan.mutations):
+            landing.written.extend(plan.written)
+            _announce(parts, who, step, plan)
+        else:
+            landing.written.extend(_written_of(mutation, plan) for mutation in raw)
+        raise
+    landing.written.extend(plan.written)
+    _announce(parts, who, step, plan)
+
+
+def _announce(parts: PipelineParts, who: PlanIdentity, step: str, plan: WritePlan) -> None:
+    if parts.observer is None:
+        return
+    files = [
+        LandedFile(
+            path=entry.path,
+            kind=entry.kind,
+            from_=entry.source,
+            ranges=()
+            if entry.after is None
+            else tuple(changed_ranges(entry.before.text if entry.before else "", entry.after.text)),
+        )
+        for entry in plan.entries
+    ]
+    parts.observer.landed(who, step, files, plan.written)
+
+
+async def _finish(commit: Coroutine[Any, Any, None]) -> None:
+    """Await a commit to its end even when this task is cancelled meanwhile."""
+    task = asyncio.ensure_future(commit)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error from None
+        raise
+
+
+def _written_of(mutation: Mutation, plan: WritePlan) -> Written:
+    if mutation.kind == "rename":
+        return Written(path=mutation.path, kind="renamed", from_=mutation.source)
+    if mutation.kind == "delete":
+        return Written(path=mutation.path, kind="deleted")
+    return Written(path=mutation.path, kind="added" if mutation.path in plan.created else "modified")
+
+
+def _written_to_wire(entry: Written) -> dict[str, str]:
+    fields = {"path": entry.path, "kind": entry.kind, "from": entry.from_}
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def normalized_by(plan: WritePlan, policy: TextPolicy) -> list[Normalized]:
+    """Which files a write rewrote beyond the change itself."""
+    return Proposal(plan.settled, plan.entries).normalized(policy)
