@@ -1,0 +1,361 @@
+"""The program that starts commands and ends everything they started: a fork server that runs as its own process.
+
+Run as a plain script by an interpreter without site packages (`python -I -S shell_supervisor.py FD`), so it
+imports the standard library alone. It is Linux only: it rests on `PR_SET_CHILD_SUBREAPER` and `/proc`.
+
+For each request it forks one *keeper*, a few hundred microseconds from a small process. The keeper declares
+itself a subreaper, spawns the command in a session of its own, and from then on every process that the command
+starts has the keeper as its ancestor, however often it forks and whatever session it makes. Ending a command
+means: ending the keeper's descendants until none is left.
+
+Wire, on stream sockets, one request a message: 4 bytes of length (big endian), then JSON
+`{argv, path, env, cwd, grace_s, spare}`, with the descriptors attached to the first byte: the command's standard
+output, its standard error, perhaps its descriptor 3 (where a wrapper reports), and the keeper's end of a control
+socket. `spare` keeps the polite SIGTERM from the command's first process (a sandbox that would pull the others down
+with it before they could tidy up).
+
+The keeper answers on the control socket in JSON lines: `{"pid"}`, or `{"error", "errno"}` and no more; then
+`{"exit": status, "left": [[pid, command line], ...]}` when the command's first process ended, and
+`{"gone": true, "survivors": [pid, ...]}` when nothing is left (or, after `GIVE_UP_S`, what could not be ended).
+Any byte on the control socket, or its end, asks the keeper to end everything; so a dead client leaves nothing
+behind. This module knows nothing of shells, sandboxes or output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class Request(TypedDict):
+        """One command to start."""
+
+        argv: list[str]
+        path: str
+        env: dict[str, str]
+        cwd: str
+        grace_s: float
+        spare: bool
+
+
+PR_SET_CHILD_SUBREAPER = 36
+GIVE_UP_S = 3.0
+"""A process in uninterruptible sleep cannot be ended; after this long the keeper says so and leaves."""
+
+_MAX_REQUEST_BYTES = 16 << 20
+_SHOWN_COMMAND_BYTES = 200
+_SHOWN_PROCESSES = 20
+_RESET_SIGNALS = [
+    number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP) and number < 32
+]
+
+
+def read_start(path: str, size: int) -> bytes:
+    """The first bytes of a file under `/proc`; none when its process is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, size)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def children_by_parent() -> dict[int, list[int]]:
+    """Every living process of this machine under its parent; zombies are left out."""
+    table: dict[int, list[int]] = {}
+    with os.scandir("/proc") as entries:
+        names = [entry.name for entry in entries if entry.name.isdigit()]
+    for name in names:
+        # The command's name stands in parentheses and may itself hold any character.
+        fields = read_start(f"/proc/{name}/stat", 1024).rpartition(b")")[2].split()
+        if len(fields) > 1 and fields[0] != b"Z":
+            table.setdefault(int(fields[1]), []).append(int(name))
+    return table
+
+
+def descendants() -> list[int]:
+    """The living processes that have this one as an ancestor."""
+    table = children_by_parent()
+    found: list[int] = []
+    stack = [os.getpid()]
+    while stack:
+        offspring = table.get(stack.pop(), [])
+        found += offspring
+        stack += offspring
+    return found
+
+
+def command_line(pid: int) -> str:
+    """What a process runs, for a person; `""` when it is gone."""
+    raw = read_start(f"/proc/{pid}/cmdline", _SHOWN_COMMAND_BYTES)
+    return raw.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Signal a process that may be gone already."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def note_nothing(_number: int, _frame: object) -> None:
+    """A handler that exists so that the wake-up descriptor is written."""
+
+
+class Wakeup:
+    """A pipe that becomes readable when a child changes state."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.reader, False)
+        os.set_blocking(self.writer, False)
+        signal.signal(signal.SIGCHLD, note_nothing)
+        signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
+
+    def drain(self) -> None:
+        """Forget the wake-ups so far."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.reader, 4096):
+                pass
+
+
+class Keeper:
+    """One command and all its descendants."""
+
+    def __init__(self, control: socket.socket, grace_s: float, spare: bool) -> None:
+        self._control = control
+        self._grace_s = grace_s
+        self._spare = spare
+        self._wakeup = Wakeup()
+        self._main = 0
+        self._status: int | None = None
+        self._childless = False
+
+    def run(self, request: Request, outputs: list[int]) -> None:
+        """Spawn, report, wait, end: returns when nothing is left."""
+        try:
+            os.chdir(request["cwd"])
+            self._main = os.posix_spawn(
+                request["path"],
+                request["argv"],
+                request["env"],
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                    *((os.POSIX_SPAWN_DUP2, descriptor, place) for place, descriptor in enumerate(outputs, 1)),
+                ],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=_RESET_SIGNALS,
+            )
+        except OSError as error:
+            self._say({"error": error.strerror or str(error), "errno": error.errno or 0})
+            return
+        for descriptor in outputs:
+            os.close(descriptor)
+        self._say({"pid": self._main})
+        self._wait()
+
+    def _wait(self) -> None:
+        poller = select.poll()
+        poller.register(self._wakeup.reader, select.POLLIN)
+        poller.register(self._control, select.POLLIN)
+        reported = False
+        while True:
+            self._reap()
+            if self._status is not None and not reported:
+                reported = True
+                left = [] if self._childless else descendants()
+                self._say({"exit": self._status, "left": [[pid, command_line(pid)] for pid in left[:_SHOWN_PROCESSES]]})
+            if self._childless:
+                self._say({"gone": True, "survivors": []})
+                return
+            ready = [descriptor for descriptor, _ in poller.poll()]
+            if self._control.fileno() in ready:
+                self._end_all()
+                return
+
+    def _reap(self) -> None:
+        self._wakeup.drain()
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._childless = True
+                return
+            if pid == 0:
+                return
+            if pid == self._main:
+                self._status = os.waitstatus_to_exitcode(status)
+
+    def _end_all(self) -> None:
+        """SIGTERM and a moment to tidy up, then SIGKILL until nothing is left."""
+        for pid in descendants():
+            if pid != self._main or not self._spare:
+                send_signal(pid, signal.SIGTERM)
+                send_signal(pid, signal.SIGCONT)
+        self._linger(self._grace_s)
+        give_up = time.monotonic() + GIVE_UP_S
+        left = descendants()
+        while left and time.monotonic() < give_up:
+            # Stopped first: what forks faster than it is found cannot fork any more once a scan finds nothing new.
+            stopped: set[int] = set()
+            while fresh := [pid for pid in left if pid not in stopped]:
+                for pid in fresh:
+                    send_signal(pid, signal.SIGSTOP)
+                stopped.update(fresh)
+                if time.monotonic() > give_up:
+                    break
+                left = descendants()
+            for pid in stopped:
+                send_signal(pid, signal.SIGKILL)
+            self._linger(0.05)
+            left = descendants()
+        self._reap()
+        self._say({"gone": True, "survivors": left})
+
+    def _linger(self, seconds: float) -> None:
+        """Wait until no child is left, at most so long."""
+        deadline = time.monotonic() + seconds
+        self._reap()
+        while not self._childless and (remaining := deadline - time.monotonic()) > 0:
+            select.select([self._wakeup.reader], [], [], remaining)
+            self._reap()
+
+    def _say(self, message: dict[str, object]) -> None:
+        """Tell the client, who may be gone."""
+        with contextlib.suppress(OSError):
+            self._control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def receive_request(server: socket.socket) -> tuple[Request, list[int]] | None:
+    """The next request with its descriptors; None when the client is gone."""
+    header, descriptors, _, _ = socket.recv_fds(server, 4, 4)
+    while header and len(header) < 4:
+        more = server.recv(4 - len(header))
+        if not more:
+            return None
+        header += more
+    if len(header) < 4 or len(descriptors) not in (3, 4):
+        return None
+    size = int.from_bytes(header, "big")
+    if size > _MAX_REQUEST_BYTES:
+        return None
+    body = bytearray()
+    while len(body) < size:
+        more = server.recv(size - len(body))
+        if not more:
+            return None
+        body += more
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    request: Request = json.loads(body)
+    return request, descriptors
+
+
+def become_subreaper() -> None:
+    """Orphaned descendants become children of this process from now on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) was refused")
+
+
+def keep(server: socket.socket, wakeup: Wakeup, request: Request, descriptors: list[int]) -> None:
+    """The forked keeper's life."""
+    server.close()
+    os.close(wakeup.reader)
+    os.close(wakeup.writer)
+    os.setsid()
+    become_subreaper()
+    *outputs, control = descriptors
+    keeper = Keeper(socket.socket(fileno=control), request["grace_s"], request["spare"])
+    keeper.run(request, outputs)
+
+
+def end_strays(keepers: set[int]) -> None:
+    """A keeper that was killed leaves its descendants to us: end them in its place."""
+    give_up = time.monotonic() + GIVE_UP_S
+    while time.monotonic() < give_up:
+        table = children_by_parent()
+        strays = [pid for pid in table.get(os.getpid(), []) if pid not in keepers]
+        if not strays:
+            return
+        stack = list(strays)
+        while stack:
+            pid = stack.pop()
+            stack += table.get(pid, [])
+            send_signal(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            for pid in strays:
+                os.waitpid(pid, 0)
+
+
+def serve(server: socket.socket) -> None:
+    """Fork a keeper for each request until the client is gone."""
+    become_subreaper()
+    wakeup = Wakeup()
+    keepers: set[int] = set()
+    poller = select.poll()
+    poller.register(server, select.POLLIN)
+    poller.register(wakeup.reader, select.POLLIN)
+    while True:
+        ready = [descriptor for descriptor, _ in poller.poll()]
+        if wakeup.reader in ready:
+            wakeup.drain()
+            if reap_keepers(keepers):
+                end_strays(keepers)
+        if server.fileno() not in ready:
+            continue
+        received = receive_request(server)
+        if received is None:
+            return
+        request, descriptors = received
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                keep(server, wakeup, request, descriptors)
+                status = 0
+            finally:
+                os._exit(status)
+        keepers.add(pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def reap_keepers(keepers: set[int]) -> bool:
+    """Collect ended children; true when a keeper did not end in order."""
+    disorderly = False
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return disorderly
+        if pid == 0:
+            return disorderly
+        if pid in keepers:
+            keepers.discard(pid)
+            disorderly = disorderly or status != 0
+
+
+def main() -> None:
+    """Serve on the inherited socket whose number is the one argument."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
