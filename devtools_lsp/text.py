@@ -134,6 +134,18 @@ def encode(text: str, form: TextForm) -> bytes:
     return bom + text.encode(form.encoding)
 
 
+def unwritable(text: str) -> str | None:
+    """What a text holds that no text file can, in words (with its 1-based line), or None when it can be written."""
+    place = text.find("\0")
+    if place >= 0:
+        return f"a NUL character (line {line_of(text, place)})"
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"the lone surrogate U+{ord(text[error.start]):04X} (line {line_of(text, error.start)})"
+    return None
+
+
 def to_lf(text: str) -> str:
     """Authored text (a find block, a patch, new contents) with CRLF folded to LF; a lone CR stays."""
     return text.replace("\r\n", "\n")

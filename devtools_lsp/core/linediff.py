@@ -78,7 +78,7 @@ def differences(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Differ
         new_end -= 1
     if head == old_end and head == new_end:
         return []
-    if head == old_end or head == new_end:
+    if head in (old_end, new_end):
         return [Difference(head, old_end, head, new_end)]
     common = set(old[head:old_end]) & set(new[head:new_end])
     old_kept = [index for index in range(head, old_end) if old[index] in common]
