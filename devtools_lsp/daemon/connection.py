@@ -1,7 +1,27 @@
-"""One accepted connection: bytes in, messages judged, the role fixed, every request answered exactly once."""
+"""One accepted connection: bytes in, messages judged, the role fixed, every request answered exactly once.
+
+The first request fixes the role (SPEC 8.0.3). An agent's or terminal's `devtools/*` requests run as `Calls`;
+an editor's LSP messages go to its session, and its `devtools/*` requests run as `Calls` as well. Everything
+that is wrong with a frame or a message is answered here with the standard codes. Knows nothing of what any
+method does, and touches no other connection.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from devtools_lsp import __version__
+from devtools_lsp.daemon.calls import Answer, CallBounds, Calls, internal_error
+from devtools_lsp.daemon.channel import ABORT_BYTES, HIGH_WATER_BYTES, STALL_S, StreamChannel
 from devtools_lsp.daemon.doors import (
     AgentDoor,
     Build,
@@ -14,12 +34,35 @@ from devtools_lsp.daemon.doors import (
     Peer,
     PeerRole,
 )
+from devtools_lsp.errors import DevToolsError
+from devtools_lsp.wire.framing import Fault, FrameDecoder
+from devtools_lsp.wire.messages import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    SERVER_NOT_INITIALIZED,
+    CancelParams,
+    ClientInfo,
+    ErrorAnswer,
+    Incoming,
+    InitializeParams,
+    InvalidParamsError,
+    MethodNotFoundError,
+    RequestId,
+    RpcError,
+    UnusableMessageError,
+    decode_incoming,
+    decode_params,
+    encode,
+    error_object,
+)
 
 __all__ = [
     "AgentDoor",
     "Build",
     "CallScope",
     "Channel",
+    "Connection",
+    "ConnectionBounds",
     "Doors",
     "EditorDoor",
     "EditorSession",
@@ -27,3 +70,344 @@ __all__ = [
     "Peer",
     "PeerRole",
 ]
+
+_log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 64 * 1024
+_MESSAGES_PER_TURN = 64
+UNNAMED_AGENT = "unnamed agent"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionBounds:
+    """How long a client may dawdle and how much may wait for it. Durations in seconds, sizes in bytes."""
+
+    frame_stall_s: float = 30.0
+    id_stall_s: float = 1.0
+    attach_s: float = 30.0
+    close_s: float = 5.0
+    high_water_bytes: int = HIGH_WATER_BYTES
+    abort_bytes: int = ABORT_BYTES
+    write_stall_s: float = STALL_S
+    calls: CallBounds = field(default_factory=CallBounds)
+
+
+class _EditorIntroduction(msgspec.Struct, rename="camel"):
+    """What the connection reads of an editor's `initialize`: only who it is."""
+
+    client_info: dict[str, Any] | None = None
+
+
+class Connection:
+    """One client, from accept to its end. `run` returns when it is gone and everything of it has ended."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        doors: Doors,
+        identity: str,
+        stop: Callable[[str], None],
+        bounds: ConnectionBounds | None = None,
+    ) -> None:
+        self._bounds = bounds or ConnectionBounds()
+        self._reader = reader
+        self._channel = StreamChannel(
+            writer,
+            identity,
+            high_water_bytes=self._bounds.high_water_bytes,
+            abort_bytes=self._bounds.abort_bytes,
+            stall_s=self._bounds.write_stall_s,
+        )
+        self._doors = doors
+        self._identity = identity
+        self._stop = stop
+        self._decoder = FrameDecoder()
+        self._peer: Peer | None = None
+        self._attached = False
+        self._calls: Calls | None = None
+        self._session: EditorSession | None = None
+        self._started = time.monotonic()
+        self._end_reason = "the client disconnected"
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def peer(self) -> Peer | None:
+        """Who it is, once the first request told."""
+        return self._peer
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was accepted."""
+        return time.monotonic() - self._started
+
+    def shut(self, reason: str) -> None:
+        """Begin its end from our side: nothing more is read, its calls are cancelled with the reason, it is closed."""
+        self._end_reason = reason
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def run(self) -> None:
+        """Serve until either side ends it; everything of it has ended then."""
+        self._reading = asyncio.get_running_loop().create_task(self._read_frames(), name=f"{self._identity} reads")
+        try:
+            await asyncio.wait([self._reading])
+            if not self._reading.cancelled() and (fault := self._reading.exception()) is not None:
+                _log.error("%s: closed because of a fault of ours", self._identity, exc_info=fault)
+        finally:
+            self._reading.cancel()
+            await self._end()
+
+    # -- bytes ---------------------------------------------------------------------------------------------------
+
+    async def _read_frames(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            await self._read_until_the_end()
+
+    async def _read_until_the_end(self) -> None:
+        turn = 0
+        while not self._channel.closed:
+            await self._channel.drain()
+            ended = await self._read()
+            while (item := self._decoder.next()) is not None:
+                if isinstance(item, Fault):
+                    self._tell(item)
+                    if item.fatal:
+                        return
+                else:
+                    await self._receive(item)
+                if self._channel.closed:
+                    return
+                turn += 1
+                if turn % _MESSAGES_PER_TURN == 0:
+                    # Others get their turn also when one client sends a thousand requests at once.
+                    await asyncio.sleep(0)
+            if ended:
+                return
+
+    async def _read(self) -> bool:
+        """Feed the decoder once; true when nothing more can come. An unfinished frame has a bound, silence has none."""
+        if not self._decoder.inside_frame:
+            data = await self._reader.read(_CHUNK_BYTES)
+        else:
+            impatient = self._decoder.awaits_only_an_id
+            stall_s = self._bounds.id_stall_s if impatient else self._bounds.frame_stall_s
+            try:
+                async with asyncio.timeout(stall_s):
+                    data = await self._reader.read(_CHUNK_BYTES)
+            except TimeoutError:
+                return self._interrupted(f"nothing came for {stall_s:g} s")
+        if data:
+            self._decoder.feed(data)
+            return False
+        while not self._interrupted("the stream ended"):
+            pass
+        return True
+
+    def _interrupted(self, why: str) -> bool:
+        """Tell the client about the frame that is incomplete; true when the stream cannot go on."""
+        fault = self._decoder.interrupted(why)
+        if fault is None:
+            return True
+        self._tell(fault)
+        return fault.fatal
+
+    def _tell(self, fault: Fault) -> None:
+        _log.info("%s: %s", self._identity, fault.message)
+        self._refuse(fault.request_id, RpcError(fault.code, fault.message))
+
+    def _refuse(self, request_id: RequestId | None, error: RpcError | DevToolsError) -> None:
+        self._channel.send(encode(ErrorAnswer(id=request_id, error=error_object(error))))
+
+    # -- messages ------------------------------------------------------------------------------------------------
+
+    async def _receive(self, body: bytes) -> None:
+        try:
+            message = decode_incoming(body)
+        except UnusableMessageError as error:
+            _log.info("%s: %s", self._identity, error.message)
+            self._refuse(error.request_id, error)
+            return
+        if isinstance(message.method, msgspec.UnsetType):
+            await self._receive_answer(message, body)
+        elif isinstance(message.id, int | str):
+            await self._receive_request(message.id, message.method, message, body)
+        else:
+            await self._receive_notification(message.method, message, body)
+
+    async def _receive_answer(self, message: Incoming, body: bytes) -> None:
+        if self._session is None or not isinstance(message.id, int | str):
+            _log.info("%s: an answer to nothing that was asked is dropped", self._identity)
+            return
+        await self._inform_session(body)
+
+    async def _receive_notification(self, method: str, message: Incoming, body: bytes) -> None:
+        if method == "$/cancelRequest" and self._cancel(message):
+            return
+        if self._session is not None and not method.startswith("devtools/"):
+            if _structured(message.params):
+                await self._inform_session(body)
+            else:
+                _log.info("%s: %s with malformed params is dropped", self._identity, method)
+        elif method == "exit" and self._peer is None:
+            self._channel.close()
+        elif not method.startswith("$/"):
+            _log.info("%s: the notification %r is dropped; nobody takes it", self._identity, method[:100])
+
+    def _cancel(self, message: Incoming) -> bool:
+        """Cancel a call of ours; false when the id is not one, so that the editor's session may know it."""
+        if self._calls is None:
+            return False
+        try:
+            request_id = decode_params(message.params, CancelParams).id
+        except RpcError as error:
+            _log.info("%s: $/cancelRequest: %s", self._identity, error.message)
+            return True
+        return self._calls.cancel(request_id)
+
+    async def _receive_request(self, request_id: RequestId, method: str, message: Incoming, body: bytes) -> None:
+        try:
+            await self._route(request_id, method, message, body)
+        except (RpcError, DevToolsError) as error:
+            self._refuse(request_id, error)
+        except (Exception, SystemExit) as error:
+            _log.exception("%s: %s failed", self._identity, method[:100])
+            self._refuse(request_id, internal_error(method[:100], type(error).__name__))
+
+    async def _route(self, request_id: RequestId, method: str, message: Incoming, body: bytes) -> None:
+        if method == "devtools/stop":
+            # Clients of any version, introduced or not, with whatever params, can end the daemon.
+            Answer(self._channel, request_id, method).result({"stopping": True, "pid": os.getpid()})
+            self._stop("a client asked for it")
+        elif method == "devtools/initialize":
+            await self._introduce_agent(request_id, message)
+        elif method == "initialize":
+            await self._introduce_editor(message)
+            await self._to_session(body)
+        elif method.startswith("devtools/"):
+            calls = self._calls or await self._unnamed_agent()
+            params = message.params if isinstance(message.params, msgspec.Raw) else msgspec.Raw(b"{}")
+            await self._attach()
+            calls.start(request_id, method, params)
+        elif self._session is not None:
+            if not _structured(message.params):
+                raise InvalidParamsError("malformed params: an object or an array is expected")
+            await self._to_session(body)
+        elif self._peer is None:
+            raise RpcError(SERVER_NOT_INITIALIZED, f"send `initialize` before {method[:100]!r}")
+        else:
+            raise MethodNotFoundError(method)
+
+    async def _inform_session(self, body: bytes) -> None:
+        """Hand on a message that has no answer, so that what is wrong can only be logged."""
+        try:
+            await self._to_session(body)
+        except RpcError as error:
+            self._refuse(None, error)
+        except (Exception, SystemExit):
+            _log.exception("%s: the editor's session failed", self._identity)
+
+    async def _to_session(self, body: bytes) -> None:
+        if self._session is None:
+            return
+        try:
+            message = msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise RpcError(PARSE_ERROR, f"the body is not JSON: {error}") from None
+        await self._session.receive(message)
+
+    # -- roles ---------------------------------------------------------------------------------------------------
+
+    def _fix_role(self, peer: Peer) -> Calls:
+        self._peer = peer
+        self._calls = Calls(self._doors.agents, peer, self._channel, self._bounds.calls)
+        return self._calls
+
+    def _require_no_role(self) -> None:
+        if self._peer is not None:
+            raise RpcError(
+                INVALID_REQUEST,
+                f"the first request fixed this connection as {self._peer.role}; open another connection",
+            )
+
+    async def _introduce_agent(self, request_id: RequestId, message: Incoming) -> None:
+        self._require_no_role()
+        try:
+            params = decode_params(message.params, InitializeParams)
+        except InvalidParamsError as error:
+            told = f"{error.message} (this daemon is devtools-lsp {__version__})"
+            raise InvalidParamsError(told) from None
+        peer = Peer(
+            connection=self._identity,
+            name=params.client.name,
+            version=params.client.version,
+            role=params.role,
+            session=params.session or self._identity,
+            surface=params.surface,
+            channel=self._channel,
+        )
+        self._fix_role(peer)
+        try:
+            result = await self._attach()
+        except BaseException:
+            self._peer = self._calls = None
+            raise
+        Answer(self._channel, request_id, "devtools/initialize").result(result)
+
+    async def _unnamed_agent(self) -> Calls:
+        """Somebody calls without an introduction: the role with the least rights."""
+        return self._fix_role(self._peer_named(UNNAMED_AGENT, "", "agent"))
+
+    async def _introduce_editor(self, message: Incoming) -> None:
+        self._require_no_role()
+        if not _structured(message.params):
+            raise InvalidParamsError("malformed params: an object is expected")
+        name, version = _editor_name(message.params)
+        session = await self._doors.editors.open(self._channel)
+        self._fix_role(self._peer_named(name, version, "editor"))
+        self._session = session
+
+    def _peer_named(self, name: str, version: str, role: PeerRole) -> Peer:
+        return Peer(self._identity, name, version, role, self._identity, None, self._channel)
+
+    async def _attach(self) -> object:
+        """Tell the agents' door of this peer, once; its result is the answer to an introduction."""
+        if self._attached or self._peer is None:
+            return None
+        async with asyncio.timeout(self._bounds.attach_s):
+            result = await self._doors.agents.attach(self._peer)
+        self._attached = True
+        return result
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        if self._calls is not None:
+            await self._calls.close(self._end_reason)
+        if self._session is not None:
+            try:
+                async with asyncio.timeout(self._bounds.close_s):
+                    await self._session.closed()
+            except Exception:
+                _log.exception("%s: the editor's session did not end well", self._identity)
+        if self._attached and self._peer is not None:
+            try:
+                self._doors.agents.detached(self._peer)
+            except Exception:
+                _log.exception("%s: detached failed", self._identity)
+        await self._channel.wait_closed()
+
+
+def _structured(params: msgspec.Raw | msgspec.UnsetType) -> bool:
+    """Whether params are what JSON-RPC allows: absent, null (which clients do send), an object or an array."""
+    return isinstance(params, msgspec.UnsetType) or bytes(memoryview(params)[:1]) in (b"{", b"[", b"n")
+
+
+def _editor_name(params: msgspec.Raw | msgspec.UnsetType) -> tuple[str, str]:
+    """The name and version that an editor gives itself, as far as they can be shown."""
+    try:
+        info = decode_params(params, _EditorIntroduction).client_info or {}
+        client = msgspec.convert({"name": info.get("name"), "version": info.get("version") or ""}, ClientInfo)
+    except (RpcError, msgspec.ValidationError):
+        return "editor", ""
+    return client.name, client.version

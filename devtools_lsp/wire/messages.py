@@ -238,7 +238,7 @@ class ArtifactParams(Params, frozen=True):
 
 
 class ApprovalsParams(Params, frozen=True):
-    """`devtools/approvals`. `watch` asks that this terminal be told of approvals from now on; it then counts as somebody."""
+    """`devtools/approvals`. `watch`: tell this terminal of approvals from now on; it then counts as somebody."""
 
     watch: bool = False
 

@@ -1,0 +1,108 @@
+"""The way out to one client over a stream: encoding, framing, and a bound on what it does not read.
+
+Implements `doors.Channel`. A client that never reads costs at most `abort_bytes`; one that stops reading while
+something waits for it is given `stall_s` and then aborted, so that nothing waits for it for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import cast
+
+from devtools_lsp.wire.framing import encode_frame
+from devtools_lsp.wire.messages import Notification, encode
+
+_log = logging.getLogger(__name__)
+
+HIGH_WATER_BYTES = 1024 * 1024
+ABORT_BYTES = 32 * 1024 * 1024
+STALL_S = 60.0
+FLUSH_S = 2.0
+
+
+class StreamChannel:
+    """A Channel over an asyncio StreamWriter. Use it on the event loop only."""
+
+    def __init__(
+        self,
+        writer: asyncio.StreamWriter,
+        label: str,
+        *,
+        high_water_bytes: int = HIGH_WATER_BYTES,
+        abort_bytes: int = ABORT_BYTES,
+        stall_s: float = STALL_S,
+    ) -> None:
+        self._writer = writer
+        self._transport = cast("asyncio.Transport", writer.transport)
+        self._transport.set_write_buffer_limits(high=high_water_bytes)
+        self._label = label
+        self._abort_bytes = abort_bytes
+        self._stall_s = stall_s
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._closing is not None or self._transport.is_closing()
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes wait for the client."""
+        return self._transport.get_write_buffer_size()
+
+    def send(self, payload: object) -> None:
+        """Enqueue one message; raises FrameTooLargeError. Does nothing on a closed channel."""
+        if self.closed:
+            return
+        frame = encode_frame(payload if isinstance(payload, bytes) else encode(payload))
+        waiting = self.pending_bytes + len(frame)
+        if waiting > self._abort_bytes:
+            _log.warning("%s does not read: %d bytes wait for it; the connection is aborted", self._label, waiting)
+            self.abort()
+            return
+        self._writer.write(frame)
+
+    def notify(self, method: str, params: object) -> None:
+        """Enqueue a notification; raises FrameTooLargeError."""
+        self.send(Notification(method=method, params=params))
+
+    async def drain(self) -> None:
+        """Wait until the client has read what is above the high-water mark, or the channel is closed."""
+        while not self.closed:
+            before = self.pending_bytes
+            try:
+                async with asyncio.timeout(self._stall_s):
+                    await self._writer.drain()
+            except ConnectionError:
+                return
+            except TimeoutError:
+                if self.pending_bytes < before:
+                    continue
+                _log.warning("%s read nothing for %g s; the connection is aborted", self._label, self._stall_s)
+                self.abort()
+            return
+
+    def close(self) -> None:
+        """End the connection once what is enqueued has been sent, within a bound."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._flush_and_close())
+
+    def abort(self) -> None:
+        """End the connection now; what is enqueued is lost."""
+        self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Close, and return when the connection is at its end."""
+        self.close()
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    async def _flush_and_close(self) -> None:
+        try:
+            async with asyncio.timeout(FLUSH_S):
+                self._writer.close()
+                await self._writer.wait_closed()
+        except (TimeoutError, ConnectionError):
+            # The client is gone or does not read: what waits for it has no other place to go.
+            self._transport.abort()
