@@ -58,7 +58,7 @@ def _checked(path: str, name: str, edit: Edit) -> tuple[str, str]:
     if not edit.find:
         raise BadArgumentError(
             f"{name} is empty: give the text to replace. To append or insert, find a line next to the place and "
-            "repeat it in replace with the new lines; to create a file use apply_patch with *** Add File, or write_file",
+            "repeat it in replace with the new lines; to create a file use apply_patch (*** Add File) or write_file",
             reason="malformed",
             step="edit",
             path=path,
