@@ -1,0 +1,204 @@
+"""Before and after: what a plan's texts introduce and resolve, in its own files and in those that depend on them.
+
+Owns the order of questions (edited files, the other acquired ones, then dependents until their deadline) and the
+list of what was not judged. It asks through `judging`, and knows no protocol.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from devtools_lsp.core.delta import Comparison
+from devtools_lsp.core.diagnostics import Pending
+from devtools_lsp.core.linediff import enclosing_span
+from devtools_lsp.engines.client import ServerTimeoutError
+from devtools_lsp.engines.judging import PULLS_AT_ONCE, Answers, Judge, State
+from devtools_lsp.engines.messages import DocumentSymbol, Position
+from devtools_lsp.engines.positions import TextPositions
+from devtools_lsp.engines.session import Session, Unjudged
+
+BASELINE_SHARE = 0.5
+"""The part of the time for dependents that may go into learning what they said before the edit."""
+REFERENCES_SHARE = 0.25
+ASK_REFERENCES_ABOVE = 4
+"""With fewer files that import the edited ones, asking which of them refer to it costs more than judging all."""
+MAX_SYMBOLS_ASKED = 8
+PENDING_LISTED = 50
+
+NOT_REACHED = Unjudged("the deadline for dependents came first")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the pipeline asks: two maps of texts over the same disk, and the files that the step names."""
+
+    acquired: Mapping[str, str]
+    texts: Mapping[str, str]
+    disk: Mapping[str, str | None]
+    paths: Sequence[str]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One side of a comparison: which files exist on it and what was said about them."""
+
+    state: State
+    targets: list[str]
+    answers: Answers = field(default_factory=Answers)
+
+    def add(self, answers: Answers) -> None:
+        self.answers.judged.update(answers.judged)
+        self.answers.unjudged.update(answers.unjudged)
+
+
+class Comparer:
+    """Compares two states with one judge. Called with the lease held; `deadline` is a monotonic time."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._spec = judge.spec
+
+    @property
+    def at_once(self) -> int:
+        """How many files are asked about at the same time: a checker that works serially gains nothing by more."""
+        return 1 if self._spec.dependents == "references" else PULLS_AT_ONCE
+
+    async def judge_state(self, session: Session, state: State, targets: Sequence[str], deadline: float) -> Answers:
+        """What is said about files in one state; the server sees that state afterwards, unless all was known."""
+        known = self._judge.known(session, state, targets)
+        if len(known.judged) == len(targets):
+            return known
+        self._judge.lay(session, state, targets)
+        return await self._judge.judge(session, state, targets, deadline, at_once=self.at_once)
+
+    async def compare(self, session: Session, question: Question, deadline: float) -> Comparison:
+        """The comparison; the server sees the disk again afterwards."""
+        judge = self._judge
+        edited = sorted(
+            path
+            for path in {*question.acquired, *question.texts}
+            if judge.handles(path) and question.acquired.get(path) != question.texts.get(path)
+        )
+        targets = list(dict.fromkeys([*edited, *(path for path in question.paths if judge.handles(path))]))
+        before = _Asked(judge.state(question.acquired, question.disk), targets)
+        after = _Asked(judge.state(question.texts, question.disk), targets)
+        before.targets = [path for path in targets if path in question.acquired]
+        after.targets = [path for path in targets if path in question.texts]
+        blocked = await self.blocked(before.state, after.state)
+        dependents: list[str] = []
+        try:
+            await self._ask_targets(session, before, blocked, deadline)
+            if not edited:
+                return _comparison(before, before, dependents, blocked)
+            time_left_s = self._spec.dependents_deadline_s
+            if judge.crosses_files:
+                started = time.monotonic()
+                limit = min(deadline, started + time_left_s * BASELINE_SHARE)
+                dependents = await self._dependents(session, before.state, after.state, edited, limit)
+                dependents = [path for path in dependents if path not in blocked and path not in targets]
+                before.add(await self._ask(session, before.state, dependents, limit))
+                time_left_s -= time.monotonic() - started
+            await self._ask_targets(session, after, blocked, deadline)
+            answerable = [path for path in dependents if path in before.answers.judged]
+            limit = min(deadline, time.monotonic() + time_left_s)
+            after.add(await self._ask(session, after.state, answerable, limit))
+        finally:
+            judge.put_back(session, question.disk)
+        return _comparison(before, after, dependents, blocked)
+
+    async def _ask_targets(self, session: Session, side: _Asked, blocked: Mapping[str, str], deadline: float) -> None:
+        side.add(await self._ask(session, side.state, [path for path in side.targets if path not in blocked], deadline))
+
+    async def _ask(self, session: Session, state: State, paths: Sequence[str], deadline: float) -> Answers:
+        return await self.judge_state(session, state, paths, deadline) if paths else Answers()
+
+    # -- what cannot be judged without a disk that agrees
+
+    async def blocked(self, *states: State) -> dict[str, str]:
+        """Files that this engine would judge wrongly, with the reason: what they import is in a plan only."""
+        judge = self._judge
+        absent = {path for state in states for path in state.deleted}
+        if not self._spec.sees_new_files:
+            absent |= {path for state in states for path in state.created}
+        if not absent or not judge.crosses_files:
+            return {}
+        await judge.graph.refresh()
+        overlays = {path: text for state in states for path, text in state.overlays.items()}
+        direct = judge.graph.asking_for(absent, overlays)
+        names = ", ".join(sorted(absent)[:3]) + (", …" if len(absent) > 3 else "")
+        reason = f"it imports {names}, created, deleted or moved by the plan, which this engine reads from disk only"
+        return dict.fromkeys([*direct, *(path for path in judge.graph.closure(direct) if path not in absent)], reason)
+
+    # -- who may be affected
+
+    async def _dependents(
+        self, session: Session, before: State, after: State, edited: Sequence[str], deadline: float
+    ) -> list[str]:
+        judge = self._judge
+        if self._spec.dependents == "workspace":
+            return judge.tree.with_extensions(judge.extensions)
+        await judge.graph.refresh()
+        closure = judge.graph.closure(edited)
+        referring: list[str] = []
+        if len(closure) > ASK_REFERENCES_ABOVE:
+            limit = time.monotonic() + (deadline - time.monotonic()) * REFERENCES_SHARE
+            referring = await self._referring(session, before, after, edited, limit)
+        return [path for path in dict.fromkeys([*referring, *closure]) if judge.handles(path)]
+
+    async def _referring(
+        self, session: Session, before: State, after: State, edited: Sequence[str], deadline: float
+    ) -> list[str]:
+        """The files that refer to what the edits touch, as the server knows it before them."""
+        found: dict[str, None] = {}
+        self._judge.lay(session, before, edited)
+        with suppress(ServerTimeoutError):
+            for path in edited:
+                old = before.text(path, self._judge.tree)
+                if old is None:
+                    continue
+                positions = TextPositions(old, session.encoding)
+                span = enclosing_span(old, after.text(path, self._judge.tree) or "")
+                first, last = positions.to_lsp_position(span.start).line, positions.to_lsp_position(span.end).line
+                symbols = await session.symbols(path, deadline=deadline)
+                for position in list(_symbols_at(symbols, first, last))[:MAX_SYMBOLS_ASKED]:
+                    found.update(dict.fromkeys(await session.references(path, position, deadline=deadline)))
+        return list(found)
+
+
+def _symbols_at(symbols: Iterable[DocumentSymbol], first: int, last: int) -> Iterator[Position]:
+    """Where the symbols are named that meet the lines `first` to `last`: the innermost first."""
+    for symbol in symbols:
+        if symbol.range.start.line <= last and symbol.range.end.line >= first:
+            yield from _symbols_at(symbol.children or (), first, last)
+            yield symbol.selection_range.start
+
+
+def _comparison(before: _Asked, after: _Asked, dependents: Sequence[str], blocked: Mapping[str, str]) -> Comparison:
+    paths = list(dict.fromkeys([*before.targets, *after.targets, *dependents]))
+    judged: list[str] = []
+    pending: list[Pending] = []
+    for path in paths:
+        sides = [side for side in (before, after) if path in side.targets or path in dependents]
+        missing = [side for side in sides if path not in side.answers.judged]
+        if not missing:
+            judged.append(path)
+        elif path not in blocked:
+            reason = missing[-1].answers.unjudged.get(path, NOT_REACHED).reason
+            pending.append(Pending(reason=reason, path=path))
+    pending.extend(Pending(reason=reason, path=path) for path, reason in blocked.items())
+    return Comparison(
+        before=before.answers.findings(judged),
+        after=after.answers.findings(judged),
+        judged=frozenset(judged),
+        pending=tuple(_shortened(pending)),
+    )
+
+
+def _shortened(pending: list[Pending]) -> list[Pending]:
+    if len(pending) <= PENDING_LISTED:
+        return pending
+    rest = len(pending) - PENDING_LISTED
+    return [*pending[:PENDING_LISTED], Pending(reason=f"{rest} more files were not judged; {pending[-1].reason}")]

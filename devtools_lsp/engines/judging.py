@@ -1,0 +1,273 @@
+"""Judging states of a workspace with one language server: what it says before and after, and what it did not say.
+
+A state is the disk with texts of a plan laid over it. Owns baselines (which answer belongs to which state), the
+laying-over and putting-back of texts, and the order and time in which files are judged. One state at a time, and
+nothing is changed while answers are awaited, so that no answer can describe another state (I14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from devtools_lsp.core.diagnostics import Finding
+from devtools_lsp.engines.client import ServerGoneError
+from devtools_lsp.engines.dependents import ImportGraph
+from devtools_lsp.engines.locate import nearest
+from devtools_lsp.engines.session import Judged, Session, Unjudged
+from devtools_lsp.engines.spec import EngineSpec
+from devtools_lsp.engines.tree import FileEvent, ProjectTree, Signature, signature_of
+from devtools_lsp.paths import extension_of
+
+BASELINES_KEPT = 8
+DOCUMENTS_KEPT_OPEN = 16
+PULLS_AT_ONCE = 32
+CARRIED_FILES = 20
+
+StateKey = tuple[int, int, frozenset[tuple[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The disk with `overlays` laid over it (path to text). `created` are overlays without a file below."""
+
+    overlays: Mapping[str, str]
+    disk: Mapping[str, str | None]
+    created: frozenset[str] = frozenset()
+    deleted: frozenset[str] = frozenset()
+    signature: frozenset[tuple[str, str]] = frozenset()
+
+    def text(self, path: str, tree: ProjectTree) -> str | None:
+        """A file's text in this state."""
+        if path in self.overlays:
+            return self.overlays[path]
+        known = self.disk.get(path)
+        return known if known is not None else tree.read(path)
+
+
+@dataclass(slots=True)
+class Answers:
+    """What was said about which file in one state."""
+
+    judged: dict[str, Judged] = field(default_factory=dict[str, Judged])
+    unjudged: dict[str, Unjudged] = field(default_factory=dict[str, Unjudged])
+
+    def findings(self, paths: Iterable[str]) -> tuple[Finding, ...]:
+        """The findings in these files, as far as they were judged."""
+        return tuple(finding for path in paths if path in self.judged for finding in self.judged[path].findings)
+
+
+class Judge:
+    """The judgement of one server. Every method is called with the lease of the session held."""
+
+    def __init__(self, spec: EngineSpec, tree: ProjectTree) -> None:
+        self.spec = spec
+        self.tree = tree
+        self.epoch = 0
+        self.extensions = frozenset(spec.extensions)
+        self.graph = ImportGraph(tree, self.extensions)
+        self._latest: dict[str, Judged] = {}
+        self._baselines: OrderedDict[StateKey, dict[str, Judged]] = OrderedDict()
+        self._session: Session | None = None
+        self._revision = 0
+        self._configurations: dict[Path, Signature | None] = {}
+
+    @property
+    def crosses_files(self) -> bool:
+        """Whether this engine's word on one file depends on others."""
+        return self.spec.dependents != "none"
+
+    def handles(self, path: str) -> bool:
+        """Whether a file is this engine's business."""
+        return "*" in self.extensions or extension_of(path) in self.extensions
+
+    def state(self, texts: Mapping[str, str], disk: Mapping[str, str | None]) -> State:
+        """The state that a plan's texts make of the disk."""
+        overlays = {path: text for path, text in texts.items() if self.handles(path) and disk.get(path) != text}
+        created = frozenset(path for path in overlays if disk.get(path) is None)
+        deleted = frozenset(
+            path for path, text in disk.items() if text is not None and path not in texts and self.handles(path)
+        )
+        signature = frozenset((path, _digest(text)) for path, text in overlays.items())
+        return State(overlays, disk, created, deleted, signature | {(path, "") for path in deleted})
+
+    # -- the disk
+
+    async def catch_up(self, session: Session, paths: Sequence[str]) -> None:
+        """Learn what changed on disk since the last call, and tell the server before it is asked."""
+        if session is not self._session:
+            self._session = session
+            self._baselines.clear()
+            self._latest.clear()
+            self._revision = self.tree.revision
+            self._configurations.clear()
+        if self.crosses_files:
+            await self.tree.sweep()
+        else:
+            self._look_at_configurations(paths)
+        events = self.tree.events_since(self._revision)
+        self._revision = self.tree.revision
+        if events is None:
+            session.connection.end("more files changed at once than are told one by one")
+            raise ServerGoneError("more files changed at once than are told one by one")
+        if events:
+            self._tell(session, events)
+
+    def _look_at_configurations(self, paths: Sequence[str]) -> None:
+        """A linter of single files needs no sweep: what matters beside the text is its configuration."""
+        found: set[Path] = set()
+        for directory in {path.rpartition("/")[0] for path in paths}:
+            file = nearest(self.tree.root, f"{directory}/_" if directory else "_", self.spec.config_files)
+            if file is not None:
+                found.add(file)
+        known = self._configurations
+        fresh = {file: signature_of(file) for file in found | set(known)}
+        changed = [file for file, signature in fresh.items() if file in known and known[file] != signature]
+        self._configurations = fresh
+        if changed:
+            self.tree.note(FileEvent(file.relative_to(self.tree.root).as_posix(), "changed") for file in changed)
+            self.epoch += 1
+
+    def _tell(self, session: Session, events: Sequence[FileEvent]) -> None:
+        for event in events:
+            if event.path not in session.documents:
+                continue
+            text = self.tree.read(event.path) if event.kind != "deleted" else None
+            if text is None:
+                session.close(event.path)
+            else:
+                session.sync(event.path, text)
+        session.watched(events)
+        if self.crosses_files:
+            self.graph.forget()
+        relevant = [event for event in events if self._matters(event)]
+        if relevant:
+            self._advance(session, relevant)
+
+    def _matters(self, event: FileEvent) -> bool:
+        name = event.path.rpartition("/")[2]
+        if name in self.spec.config_files or name in self.spec.project_files:
+            return True
+        return self.handles(event.path) and (self.crosses_files or event.kind != "changed")
+
+    def _advance(self, session: Session, events: Sequence[FileEvent]) -> None:
+        """A new epoch. Where the disk became exactly a state that was judged already, its answers stay known."""
+        old, self.epoch = self.epoch, self.epoch + 1
+        if len(events) > CARRIED_FILES or any(event.kind != "changed" for event in events):
+            return
+        landed: set[tuple[str, str]] = set()
+        for path in {event.path for event in events}:
+            text = self.tree.read(path)
+            if text is None or not self.handles(path):
+                return
+            landed.add((path, _digest(text)))
+        known = self._baselines.pop((session.generation, old, frozenset(landed)), None)
+        if known is not None:
+            self._baselines[session.generation, self.epoch, frozenset()] = known
+
+    # -- states
+
+    def _key(self, session: Session, state: State, path: str) -> StateKey:
+        if self.crosses_files:
+            return (session.generation, self.epoch, state.signature)
+        text = state.text(path, self.tree)
+        return (session.generation, self.epoch, frozenset({(path, _digest(text or ""))}))
+
+    def _known(self, session: Session, state: State, path: str) -> Judged | None:
+        answers = self._baselines.get(self._key(session, state, path))
+        return answers.get(path) if answers is not None else None
+
+    def _remember(self, session: Session, state: State, path: str, judged: Judged) -> None:
+        key = self._key(session, state, path)
+        self._baselines.setdefault(key, {})[path] = judged
+        self._baselines.move_to_end(key)
+        limit = BASELINES_KEPT if self.crosses_files else BASELINES_KEPT * 100
+        while len(self._baselines) > limit:
+            self._baselines.popitem(last=False)
+
+    def lay(self, session: Session, state: State, targets: Iterable[str]) -> None:
+        """Make the server see a state; `targets` are opened where this server judges open documents only."""
+        for path in list(session.documents):
+            if path not in state.overlays and not self._restore(session, state, path):
+                session.close(path)
+        if not self.spec.judges_closed:
+            for path in targets:
+                if path not in state.overlays and (text := state.text(path, self.tree)) is not None:
+                    session.sync(path, text)
+        for path, text in state.overlays.items():
+            # First what the disk holds: a server that first sees a file with other text may not re-judge importers.
+            if path not in session.documents and (known := state.disk.get(path)) is not None:
+                session.sync(path, known)
+            session.sync(path, text)
+
+    def _restore(self, session: Session, state: State, path: str) -> bool:
+        known = state.disk.get(path) if path in state.disk else session.documents[path].text
+        if known is None or path in state.deleted:
+            return False
+        session.sync(path, known)
+        return True
+
+    def put_back(self, session: Session, disk: Mapping[str, str | None]) -> None:
+        """Make the server see the disk again, and keep few documents open."""
+        if not session.alive:
+            return
+        for path in list(session.documents):
+            if path not in disk:
+                continue
+            text = disk[path]
+            if text is None:
+                session.close(path)
+            else:
+                session.sync(path, text)
+        for path in list(session.documents)[:-DOCUMENTS_KEPT_OPEN]:
+            session.close(path)
+
+    def known(self, session: Session, state: State, paths: Iterable[str]) -> Answers:
+        """What was already said about these files in this very state."""
+        found = ((path, self._known(session, state, path)) for path in paths)
+        return Answers({path: judged for path, judged in found if judged is not None})
+
+    async def judge(
+        self, session: Session, state: State, paths: Sequence[str], deadline: float, *, at_once: int
+    ) -> Answers:
+        """Judge files of a state that was laid; known answers are taken, at most `at_once` pulls are under way."""
+        answers = self.known(session, state, paths)
+        to_ask = [path for path in paths if path not in answers.judged]
+        if len(to_ask) == 1 or at_once == 1:
+            for path in to_ask:
+                await self._ask(session, state, path, deadline, answers)
+            return answers
+        places = asyncio.Semaphore(at_once)
+
+        async def ask(path: str) -> None:
+            async with places:
+                await self._ask(session, state, path, deadline, answers)
+
+        async with asyncio.TaskGroup() as group:
+            for path in to_ask:
+                group.create_task(ask(path))
+        return answers
+
+    async def _ask(self, session: Session, state: State, path: str, deadline: float, answers: Answers) -> None:
+        if time.monotonic() >= deadline:
+            answers.unjudged[path] = Unjudged("the deadline came first")
+            return
+        answer = await session.judge(
+            path, lambda: state.text(path, self.tree), deadline=deadline, known=self._latest.get(path)
+        )
+        if isinstance(answer, Judged):
+            answers.judged[path] = answer
+            self._remember(session, state, path, answer)
+            if answer.result_ids:
+                self._latest[path] = answer
+        else:
+            answers.unjudged[path] = answer
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

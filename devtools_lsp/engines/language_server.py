@@ -1,0 +1,219 @@
+"""A warm language server as an engine: format, fix, lint, check and compare over the texts of a plan.
+
+Owns what the pipeline's question means to a server and what the server's word is worth: a file that it did not
+judge is `pending` with a reason, never clean (SPEC 6.5). The server's life belongs to `server`, its protocol to
+`session`, states and baselines to `judging`, before and after to `comparing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from devtools_lsp.core.delta import Comparison, Delta
+from devtools_lsp.core.diagnostics import Finding, Pending
+from devtools_lsp.engines.client import ServerGoneError, ServerRefusedError, ServerTimeoutError
+from devtools_lsp.engines.comparing import Comparer, Question
+from devtools_lsp.engines.judging import Answers, Judge
+from devtools_lsp.engines.server import EngineBusyError, EngineUnavailableError, LanguageServer
+from devtools_lsp.engines.session import NotOfferedError, Session
+from devtools_lsp.errors import CallCancelledError, StepFailedError, WaitTimeoutError
+from devtools_lsp.ports import EngineCall
+
+T = TypeVar("T")
+
+ATTEMPTS = 2
+"""A call whose server dies gets one more, on a new server (SPEC 8.0.12)."""
+
+
+class LanguageServerEngine:
+    """The capability functions of one engine; each keeps its call's deadline and cancellation."""
+
+    def __init__(self, server: LanguageServer, judge: Judge) -> None:
+        self._server = server
+        self._judge = judge
+        self._comparer = Comparer(judge)
+        self._id = server.spec.id
+
+    # -- capabilities
+
+    async def judge(self, call: EngineCall) -> Delta:
+        """Findings in `call.paths` as `call.texts` has them. Raises StepFailedError when the engine breaks down."""
+        deadline = self._deadline(call)
+        try:
+            return await self._leased(call, deadline, lambda session: self._judge_paths(session, call, deadline))
+        except EngineBusyError as error:
+            return Delta(pending=self._not_judged(call.paths, str(error)))
+
+    async def lint(self, call: EngineCall) -> Delta:
+        """Like `judge`; with `call.fix` the configured fixes first, each of them reported."""
+        return await (self._changing(call, self._fix) if call.fix else self.judge(call))
+
+    async def format(self, call: EngineCall) -> Delta:
+        """The files of `call.paths`, formatted."""
+        return await self._changing(call, self._format)
+
+    async def compare(self, call: EngineCall) -> Comparison:
+        """Findings before (`call.acquired`) and after (`call.texts`), over the files and their dependents."""
+        deadline = self._deadline(call)
+        question = Question(call.acquired, call.texts, call.disk, call.paths)
+        try:
+            return await self._leased(
+                call, deadline, lambda session: self._comparer.compare(session, question, deadline)
+            )
+        except EngineBusyError as error:
+            return Comparison(pending=self._not_judged(call.paths, str(error)))
+
+    # -- the work of each
+
+    async def _judge_paths(self, session: Session, call: EngineCall, deadline: float) -> Delta:
+        judge = self._judge
+        state = judge.state(call.texts, call.disk)
+        blocked = await self._comparer.blocked(state)
+        targets = [path for path in call.paths if path in call.texts and judge.handles(path) and path not in blocked]
+        try:
+            answers = await self._comparer.judge_state(session, state, targets, deadline)
+        finally:
+            judge.put_back(session, call.disk)
+        reasons = {path: reason for path, reason in blocked.items() if path in call.paths}
+        return Delta(diagnostics=_findings(answers, targets), pending=(*_pending(answers), *_because(reasons)))
+
+    async def _format(
+        self, session: Session, call: EngineCall, path: str, deadline: float
+    ) -> tuple[str, list[Finding]]:
+        del call
+        return await session.format(path, deadline=deadline), []
+
+    async def _fix(self, session: Session, call: EngineCall, path: str, deadline: float) -> tuple[str, list[Finding]]:
+        """Fix one file; the findings that the fixes removed are reported, because a fix may remove code."""
+        state = self._judge.state(call.texts, call.disk)
+        before = await self._judge.judge(session, state, [path], deadline, at_once=1)
+        text = await session.fix_all(path, deadline=deadline)
+        state = self._judge.state({**call.texts, path: text}, call.disk)
+        after = await self._judge.judge(session, state, [path], deadline, at_once=1)
+        left = list(_findings(after, [path]))
+        if path in after.unjudged or path in before.unjudged:
+            return text, left
+        return text, [*left, *_fixed(_findings(before, [path]), left)]
+
+    async def _changing(
+        self,
+        call: EngineCall,
+        change: Callable[[Session, EngineCall, str, float], Awaitable[tuple[str, list[Finding]]]],
+    ) -> Delta:
+        """Run a text-changing request on each file, its texts in sync before and put back after."""
+        deadline = self._deadline(call)
+        paths = [path for path in call.paths if path in call.texts and self._judge.handles(path)]
+        word = "fixed" if call.fix else "formatted"
+
+        async def one(session: Session, path: str) -> tuple[str, list[Finding]]:
+            session.sync(path, call.texts[path])
+            try:
+                return await change(session, call, path, deadline)
+            except (ServerRefusedError, ValueError) as error:
+                # The server is well and says no to this file (a syntax error, say): told, and the text stays.
+                return call.texts[path], [Finding(path=path, severity="warning", message=f"not {word}: {error}")]
+            except ServerTimeoutError as error:
+                raise WaitTimeoutError(
+                    f"{self._id}: {path} was not {word}: {error}", step=call.step, path=path
+                ) from error
+            except NotOfferedError as error:
+                raise StepFailedError(
+                    f"{self._id}: {path} was not {word}: {error}", step=call.step, path=path, retry="no"
+                ) from error
+
+        async def work(session: Session) -> Delta:
+            self._judge.lay(session, self._judge.state(call.texts, call.disk), [])
+            try:
+                results = {path: await one(session, path) for path in paths}
+            finally:
+                self._judge.put_back(session, call.disk)
+            changed = {path: text for path, (text, _) in results.items() if text != call.texts[path]}
+            findings = tuple(finding for _, found in results.values() for finding in found)
+            return Delta(changed=changed, diagnostics=findings)
+
+        try:
+            return await self._leased(call, deadline, work)
+        except EngineBusyError as error:
+            raise WaitTimeoutError(f"{self._id}: nothing was {word}: {error}; try again", step=call.step) from error
+
+    # -- the frame around each
+
+    def _deadline(self, call: EngineCall) -> float:
+        return time.monotonic() + min(call.deadline_s, self._server.spec.timeout_s)
+
+    async def _leased(self, call: EngineCall, deadline: float, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Run `work` with the session, again on a new one if the server dies; ends early when the call is cancelled."""
+        cancelled = asyncio.ensure_future(call.signal.wait())
+        working = asyncio.ensure_future(self._attempts(call, deadline, work))
+        try:
+            await asyncio.wait({cancelled, working}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            raise CallCancelledError(f"{self._id}: {call.signal.reason}", step=call.step)
+        finally:
+            cancelled.cancel()
+            if not working.done():
+                working.cancel()
+                with suppress(asyncio.CancelledError):
+                    await working
+
+    async def _attempts(self, call: EngineCall, deadline: float, work: Callable[[Session], Awaitable[T]]) -> T:
+        died = ""
+        for _ in range(ATTEMPTS):
+            try:
+                async with self._server.lease(deadline) as session:
+                    await self._replace_if_hung(session)
+                    await self._judge.catch_up(session, call.paths)
+                    return await work(session)
+            except ServerGoneError as error:
+                died = str(error)
+            except EngineUnavailableError as error:
+                raise StepFailedError(str(error), step=call.step, retry="no") from error
+        raise StepFailedError(f"{self._id} died twice during this call: {died}", step=call.step, retry="yes")
+
+    async def _replace_if_hung(self, session: Session) -> None:
+        silent_s = session.connection.silent_s
+        if silent_s > self._server.spec.hung_after_s:
+            await self._server.hung(session, f"it has not said anything for {silent_s:.0f} s although it was asked")
+            raise ServerGoneError("it did not answer any more and was replaced")
+
+    def _not_judged(self, paths: Iterable[str], reason: str) -> tuple[Pending, ...]:
+        return _because({path: reason for path in paths if self._judge.handles(path)})
+
+
+def _because(reasons: Mapping[str, str]) -> tuple[Pending, ...]:
+    return tuple(Pending(reason=reason, path=path) for path, reason in reasons.items())
+
+
+def _findings(answers: Answers, paths: Sequence[str]) -> tuple[Finding, ...]:
+    seen = tuple(finding for path in paths if path in answers.unjudged for finding in answers.unjudged[path].seen)
+    return (*answers.findings(paths), *seen)
+
+
+def _pending(answers: Answers) -> tuple[Pending, ...]:
+    return _because({path: unjudged.reason for path, unjudged in answers.unjudged.items()})
+
+
+def _fixed(before: Iterable[Finding], after: Iterable[Finding]) -> list[Finding]:
+    """One note for each finding that is gone; positions of the old text are told in words only."""
+    left = Counter((finding.rule, finding.message) for finding in after)
+    notes: list[Finding] = []
+    for finding in before:
+        key = (finding.rule, finding.message)
+        if left[key] > 0:
+            left[key] -= 1
+            continue
+        notes.append(
+            Finding(
+                path=finding.path,
+                severity="info",
+                message=f"fixed (was line {finding.line}): {finding.message}",
+                rule=finding.rule,
+            )
+        )
+    return notes

@@ -1,0 +1,287 @@
+"""Engine processes: started in a group of their own, bounded, drained, killed as a group and reaped.
+
+Owns the life of one child process and its bytes: `ServerProcess` for a server that talks over its pipes,
+`run_command` for a program that is run once. It knows nothing of LSP and of what the output means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from devtools_lsp.engines.guard import Guard
+
+STDERR_KEPT_BYTES = 16 * 1024
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+KILL_GRACE_S = 2.0
+PIPE_GRACE_S = 0.5
+
+_PASSED_ON = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR"),
+    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "SSL_CERT_FILE"),
+    *("VIRTUAL_ENV", "PYTHONPATH", "NODE_PATH", "JAVA_HOME"),
+    *("GOPATH", "GOROOT", "GOCACHE", "GOMODCACHE", "CARGO_HOME", "RUSTUP_HOME"),
+)
+
+
+def engine_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an engine process: what tools need to find things, and no secrets of the daemon's own."""
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {"NO_COLOR": "1", "TERM": "dumb", **kept, **extra}
+
+
+class LaunchError(OSError):
+    """The program could not be started; the message names it and why."""
+
+
+class ServerProcess(asyncio.SubprocessProtocol):
+    """A running server: `on_output` gets its output as it comes, `on_exit` is called once, after the last byte."""
+
+    def __init__(self, on_output: Callable[[bytes], None], on_exit: Callable[[], None]) -> None:
+        self._on_output = on_output
+        self._on_exit = on_exit
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._stdin: asyncio.WriteTransport | None = None
+        self._stderr = bytearray()
+        self._guard: Guard | None = None
+        self._mark = ""
+        self.pid = 0
+        self.returncode: int | None = None
+        self.exited = asyncio.Event()
+        self._ended = False
+
+    @classmethod
+    async def start(
+        cls,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str],
+        guard: Guard,
+        mark: str,
+        on_output: Callable[[bytes], None],
+        on_exit: Callable[[], None],
+    ) -> ServerProcess:
+        """Start it; raises LaunchError."""
+        loop = asyncio.get_running_loop()
+        process = cls(on_output, on_exit)
+        process._guard = guard
+        process._mark = mark
+        try:
+            transport, _ = await loop.subprocess_exec(
+                lambda: process,
+                *command,
+                cwd=cwd,
+                env={**environment, **guard.environment(mark)},
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise LaunchError(f"cannot start {command[0]}: {error}") from error
+        process._transport = transport
+        guard.add(process.pid)
+        return process
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes for its standard input; dropped when it is gone (the exit is reported apart)."""
+        if self._stdin is not None and not self._stdin.is_closing():
+            self._stdin.write(data)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """How much it has not read yet: a server that stopped reading is not healthy."""
+        return self._stdin.get_write_buffer_size() if self._stdin is not None else 0
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines that it wrote to standard error."""
+        return self._stderr.decode("utf-8", "replace").strip()
+
+    def pause_output(self) -> None:
+        """Stop reading its output, so that a flood waits in the pipe and not in our memory."""
+        self._with_output(lambda pipe: pipe.pause_reading())
+
+    def resume_output(self) -> None:
+        """Read on."""
+        self._with_output(lambda pipe: pipe.resume_reading())
+
+    def _with_output(self, act: Callable[[asyncio.ReadTransport], None]) -> None:
+        pipe = self._transport.get_pipe_transport(1) if self._transport is not None else None
+        if isinstance(pipe, asyncio.ReadTransport):
+            act(pipe)
+
+    async def stop(self, grace_s: float = KILL_GRACE_S) -> None:
+        """Close its input, wait `grace_s` for it to go, then kill the group; returns when it is reaped."""
+        if self._stdin is not None:
+            self._stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self.exited.wait()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """Kill the whole group, then what left it; returns when the process is reaped."""
+        kill_group(self.pid)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_GRACE_S):
+                await self.exited.wait()
+        if self._guard is not None:
+            guard, self._guard = self._guard, None
+            await asyncio.to_thread(guard.sweep, self._mark)
+            guard.remove(self.pid)
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- asyncio.SubprocessProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio when the process runs."""
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+        self.pid = transport.get_pid()
+        stdin = transport.get_pipe_transport(0)
+        assert isinstance(stdin, asyncio.WriteTransport)
+        self._stdin = stdin
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Called by asyncio with output."""
+        if fd == 1:
+            self._on_output(data)
+            return
+        self._stderr += data
+        if len(self._stderr) > STDERR_KEPT_BYTES:
+            del self._stderr[:-STDERR_KEPT_BYTES]
+
+    def process_exited(self) -> None:
+        """Called by asyncio when the process is reaped; descendants may still hold its pipes."""
+        if self._transport is not None:
+            self.returncode = self._transport.get_returncode()
+        kill_group(self.pid)
+        self._finish()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio when all pipes are closed and the process is reaped."""
+        del exc
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self.exited.set()
+        # Output that was already in the pipe is delivered before the callbacks that asyncio queued for it run out.
+        asyncio.get_running_loop().call_soon(self._on_exit)
+
+
+def kill_group(group: int) -> None:
+    """SIGKILL a process group; nothing happens when it is gone."""
+    if group > 0:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a command did. `timed_out` and `overflowed` mean that it was killed: the output is then a part."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    duration_s: float
+    timed_out: bool = False
+    overflowed: bool = False
+
+
+async def run_command(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    guard: Guard,
+    mark: str,
+    timeout_s: float,
+    stdin: bytes | None = None,
+    sweep: bool = False,
+) -> Completed:
+    """Run a program once. Its group is killed at the time limit, on cancellation, and when it ends leaving children.
+
+    `sweep` also ends what left the group (some tens of milliseconds). Raises LaunchError.
+    """
+    started = time.monotonic()
+    process = None
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=cwd,
+            env={**environment, **guard.environment(mark)},
+            start_new_session=True,
+            stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except (OSError, ValueError) as error:
+        raise LaunchError(f"cannot start {command[0]}: {error}") from error
+    guard.add(process.pid)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    output, errors = _Collected(), _Collected()
+    readers = [
+        asyncio.ensure_future(_collect(process.stdout, output, process.pid)),
+        asyncio.ensure_future(_collect(process.stderr, errors, process.pid)),
+    ]
+    timed_out = False
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _converse(process, stdin)
+    except TimeoutError:
+        timed_out = True
+    finally:
+        kill_group(process.pid)
+        await process.wait()
+        guard.remove(process.pid)
+        # What left the group may hold the pipes open for ever; what is in them by now is all there is.
+        await asyncio.wait(readers, timeout=PIPE_GRACE_S)
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        if sweep or timed_out:
+            await asyncio.to_thread(guard.sweep, mark)
+    return Completed(
+        process.returncode if process.returncode is not None else -int(signal.SIGKILL),
+        bytes(output.data),
+        bytes(errors.data),
+        time.monotonic() - started,
+        timed_out,
+        output.overflowed or errors.overflowed,
+    )
+
+
+class _Collected:
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.overflowed = False
+
+
+async def _collect(stream: asyncio.StreamReader, into: _Collected, group: int) -> None:
+    while chunk := await stream.read(1 << 16):
+        if len(into.data) + len(chunk) > MAX_OUTPUT_BYTES:
+            into.overflowed = True
+            kill_group(group)
+            return
+        into.data += chunk
+
+
+async def _converse(process: asyncio.subprocess.Process, stdin: bytes | None) -> None:
+    """Feed the input while the output is collected; ends when the process does."""
+    if stdin is not None and process.stdin is not None:
+        # A program may end, or close its input, before it has read everything: not a failure by itself.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            process.stdin.write(stdin)
+            await process.stdin.drain()
+        process.stdin.close()
+    await process.wait()

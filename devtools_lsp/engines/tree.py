@@ -1,0 +1,164 @@
+"""The project's files as they are on disk: which there are, and what changed since an engine last looked.
+
+A sweep stats the tree, so that an engine hears of an outside change before it is asked, however late the
+watcher's notice comes. Owns the rules about what is not part of a project. It reads no contents but on request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from devtools_lsp.paths import extension_of
+from devtools_lsp.text import NotTextError, decode
+
+MAX_FILES = 20_000
+MAX_EVENTS_KEPT = 20_000
+MAX_FILE_BYTES = 2 * 1024 * 1024
+
+SKIPPED_DIRECTORIES = frozenset(
+    {"node_modules", "__pycache__", "target", "venv", "site-packages", "bower_components", "__pypackages__"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileEvent:
+    """Something happened to a file on disk; `path` is root-relative."""
+
+    path: str
+    kind: Literal["created", "changed", "deleted"]
+
+
+Signature = tuple[int, int, int]
+"""Modification time in nanoseconds, size in bytes, inode."""
+
+
+class ProjectTree:
+    """All engines of one root share one tree. Not thread-safe: use it from the loop."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files: dict[str, Signature] = {}
+        self.revision = 0
+        self.overflowed = False
+        self._events: deque[FileEvent] = deque(maxlen=MAX_EVENTS_KEPT)
+        self._swept = False
+        self._sweeping: asyncio.Task[None] | None = None
+        self._asked = 0
+        self._seen = 0
+
+    async def sweep(self) -> None:
+        """Look at the disk. A caller that comes while a sweep runs waits for one that begins after it asked."""
+        asked = self._asked = self._asked + 1
+        while self._seen < asked:
+            if self._sweeping is None:
+                self._sweeping = asyncio.get_running_loop().create_task(self._sweep(self._asked))
+            await asyncio.shield(self._sweeping)
+
+    async def _sweep(self, asked: int) -> None:
+        try:
+            found, overflowed = await asyncio.to_thread(_walk, self.root)
+        finally:
+            self._sweeping = None
+        if overflowed:
+            self.overflowed = True
+        if self._swept:
+            self._record(_differences(self.files, found))
+        self._swept = True
+        self._seen = asked
+        self.files = found
+
+    def note(self, events: Iterable[FileEvent]) -> None:
+        """Somebody else (the watcher, our own write) saw these; a later sweep will not report them again."""
+        fresh: list[FileEvent] = []
+        for event in events:
+            signature = signature_of(self.root / event.path)
+            known = self.files.get(event.path)
+            if signature is None:
+                if known is not None or not self._swept:
+                    fresh.append(FileEvent(event.path, "deleted"))
+                self.files.pop(event.path, None)
+            elif signature != known:
+                fresh.append(FileEvent(event.path, "created" if known is None else "changed"))
+                self.files[event.path] = signature
+        self._record(fresh)
+
+    def _record(self, events: Iterable[FileEvent]) -> None:
+        for event in events:
+            self._events.append(event)
+            self.revision += 1
+
+    def events_since(self, revision: int) -> list[FileEvent] | None:
+        """What happened after a revision, oldest first; None when that is no longer known in full."""
+        count = self.revision - revision
+        if count > len(self._events):
+            return None
+        return list(self._events)[len(self._events) - count :] if count else []
+
+    def with_extensions(self, extensions: frozenset[str]) -> list[str]:
+        """The project's files of these extensions, sorted."""
+        return sorted(path for path in self.files if "*" in extensions or extension_of(path) in extensions)
+
+    def read(self, path: str) -> str | None:
+        """A file's text; None when it is absent, too large or not text. Blocks: small files only."""
+        try:
+            with (self.root / path).open("rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+            return None if len(data) > MAX_FILE_BYTES else decode(data)[0]
+        except (OSError, NotTextError, ValueError):
+            return None
+
+
+def _walk(root: Path) -> tuple[dict[str, Signature], bool]:
+    found: dict[str, Signature] = {}
+    stack = [""]
+    while stack:
+        directory = stack.pop()
+        try:
+            entries = os.scandir(root / directory)
+        except OSError:
+            continue
+        with entries:
+            for entry in entries:
+                name = entry.name
+                path = f"{directory}{name}"
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        if not _skipped(entry):
+                            stack.append(f"{path}/")
+                    elif entry.is_file(follow_symlinks=True):
+                        if len(found) >= MAX_FILES:
+                            return found, True
+                        status = entry.stat(follow_symlinks=True)
+                        found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
+                except OSError:
+                    continue
+    return found, False
+
+
+def _skipped(entry: os.DirEntry[str]) -> bool:
+    if entry.name.startswith(".") or entry.name in SKIPPED_DIRECTORIES:
+        return True
+    return Path(entry.path, "pyvenv.cfg").exists()
+
+
+def signature_of(path: Path) -> Signature | None:
+    """What tells one state of a regular file from another without reading it; None when there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_size, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def _differences(old: dict[str, Signature], new: dict[str, Signature]) -> list[FileEvent]:
+    gone = [FileEvent(path, "deleted") for path in old if path not in new]
+    fresh = [FileEvent(path, "created") for path in new if path not in old]
+    changed = [FileEvent(path, "changed") for path, signature in new.items() if old.get(path, signature) != signature]
+    return [*gone, *fresh, *changed]
