@@ -101,7 +101,8 @@ class PlanRequest:
 
     `paths` are literals and patterns; `acquire_args` is what the caller authored for acquisition (`{}` where a
     path or a patch implies it); `persists` marks a granular call, whose single step is followed by a write that
-    asks nothing.
+    asks nothing. `optional` are paths that are acquired where they exist; when nothing is acquired through it, the
+    question about acquisition falls away too. `known` maps a path to the SHA-256 that its content must still have.
     """
 
     paths: tuple[str, ...]
@@ -110,3 +111,5 @@ class PlanRequest:
     who: PlanIdentity
     signal: Cancellation
     persists: bool = False
+    optional: tuple[str, ...] = ()
+    known: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -21,7 +21,9 @@ from devtools_lsp.pipeline.steps import (
     FormatArguments,
     LintArguments,
     ReadLinesArguments,
+    ReplaceArguments,
     WriteArguments,
+    WriteFileArguments,
 )
 from devtools_lsp.ports import Access
 
@@ -46,7 +48,9 @@ async def prepare(parts: PipelineParts, request: PlanRequest) -> Prepared:
         _require_served(parts, step)
     steps = tuple([_localize(parts, step) for step in request.steps])
     entries = [_entry(parts, entry) for entry in request.paths]
+    optional = [parts.gauntlet.lexical(entry) for entry in request.optional]
     await _screen_named(parts, steps, entries)
+    entries += [entry for entry in optional if await acquire.exists(parts, entry)]
     windowed = all(step.step == "read_lines" for step in steps)
     resolving = replace(parts, bounds=_without_size_bounds(parts)) if windowed else parts
     resolved = await acquire.resolve(resolving, entries)
@@ -77,7 +81,7 @@ def _localize(parts: PipelineParts, step: CompiledStep) -> CompiledStep:
     """The step with every path root-relative; lexical refusals and containment happen here."""
     try:
         arguments = step.arguments
-        if isinstance(arguments, ReadLinesArguments | EditArguments):
+        if isinstance(arguments, ReadLinesArguments | EditArguments | ReplaceArguments | WriteFileArguments):
             return replace(
                 step, arguments=arguments.model_copy(update={"path": parts.gauntlet.lexical(arguments.path)})
             )
@@ -101,7 +105,7 @@ async def _screen(parts: PipelineParts, step: str, path: str, access: Access) ->
 async def _screen_named(parts: PipelineParts, steps: Sequence[CompiledStep], entries: Sequence[str]) -> None:
     """Policy and links for every path that is spelled out, before existence is looked at."""
     for step in steps:
-        if isinstance(step.arguments, EditArguments):
+        if isinstance(step.arguments, EditArguments | ReplaceArguments | WriteFileArguments):
             await _screen(parts, step.step, step.arguments.path, "write")
         elif step.patch is not None:
             creates = set(step.patch.may_create)
@@ -124,10 +128,12 @@ async def _walk_steps(parts: PipelineParts, steps: Sequence[CompiledStep], resol
     certain = True
     for step in steps:
         arguments = step.arguments
-        if isinstance(arguments, ReadLinesArguments | EditArguments):
+        if isinstance(arguments, WriteFileArguments):
+            mutates.add(arguments.path)
+        elif isinstance(arguments, ReadLinesArguments | EditArguments | ReplaceArguments):
             if certain:
                 require_acquired(step.step, arguments.path, present)
-            if isinstance(arguments, EditArguments):
+            if not isinstance(arguments, ReadLinesArguments):
                 mutates.add(arguments.path)
         elif isinstance(arguments, ApplyPatchArguments):
             assert step.patch is not None

@@ -16,7 +16,7 @@ import msgspec
 from devtools_lsp.core.diagnostics import Diagnostic, notice
 from devtools_lsp.core.result import Change, DecisionReport, EngineUse, Normalized, Read, Result, Unreadable
 from devtools_lsp.core.workspace import Workspace
-from devtools_lsp.errors import CallCancelledError, DevToolsError, StepFailedError
+from devtools_lsp.errors import CallCancelledError, ConflictError, DevToolsError, StepFailedError
 from devtools_lsp.pipeline import acquire, engine_steps, text_steps, write_steps
 from devtools_lsp.pipeline.asking import Asker
 from devtools_lsp.pipeline.judging import Judgement, summarize
@@ -89,7 +89,8 @@ async def _run(parts: PipelineParts, request: PlanRequest, started: list[Executi
     started.append(execution)
     await locks.take()
     try:
-        await _wrapped(execution, 0, "acquire", request.acquire_args, lambda: _acquire(execution))
+        if prepared.resolved.targets or not request.optional:
+            await _wrapped(execution, 0, "acquire", request.acquire_args, lambda: _acquire(execution))
         for step in prepared.steps:
             await _wrapped(execution, step.index + 1, step.step, step.args, lambda step=step: _step(execution, step))
     except DevToolsError as error:
@@ -146,6 +147,15 @@ async def _acquire(execution: Execution) -> None:
         limit = execution.parts.bounds.max_bytes_per_file
         targets = tuple(path for path in targets if resolved.stats[path].size <= limit)
     execution.workspace = Workspace.of(await acquire.load(execution.parts, targets))
+    for path, known in execution.request.known.items():
+        on_disk = execution.workspace.disk.get(path)
+        if on_disk is not None and on_disk.sha256 != known:
+            raise ConflictError(
+                f"{path} was changed by someone else since this session read it; read it again and decide anew",
+                reason="stale",
+                path=path,
+                paths=[path],
+            )
 
 
 async def _step(execution: Execution, step: CompiledStep) -> None:
@@ -154,7 +164,7 @@ async def _step(execution: Execution, step: CompiledStep) -> None:
             await text_steps.read_lines(execution, step)
         elif step.step == "write":
             await write_steps.write(execution, step)
-        elif step.step in ("edit", "apply_patch"):
+        elif step.step in ("edit", "apply_patch", "write_file"):
             await text_steps.change_text(execution, step)
         else:
             await engine_steps.run_engines(execution, step)

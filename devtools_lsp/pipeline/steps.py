@@ -98,7 +98,28 @@ class CheckArguments(StepArguments):
     """Judge the whole workspace with the configured checkers."""
 
 
+class ReplaceArguments(StepArguments):
+    """edit_file: one text replaced once, or everywhere with replace_all. The gate knows it as `edit`."""
+
+    path: RelativePath
+    old_string: str = Field(
+        min_length=1, description="Exact text to replace, copied from read_file without the line numbers."
+    )
+    new_string: str = Field(description="Text to put in its place, verbatim.")
+    replace_all: bool = Field(default=False, description="Replace every occurrence instead of exactly one.")
+
+
+class WriteFileArguments(StepArguments):
+    """write_file: a whole file's content. The gate knows it as `write_file`."""
+
+    path: RelativePath
+    content: str = Field(description="The whole content of the file.")
+
+
 OpName = Literal["read_lines", "edit", "apply_patch", "write", "format", "lint", "check"]
+
+StepName = OpName | Literal["write_file"]
+"""What the gate may call a step of a plan: the ops, and the one that only the workspace surface has."""
 
 STEP_ARGUMENTS: dict[OpName, type[StepArguments]] = {
     "read_lines": ReadLinesArguments,
@@ -123,7 +144,7 @@ class CompiledStep:
     """One validated op. `args` is what the caller authored, byte for byte; `patch` is parsed already."""
 
     index: int
-    step: OpName
+    step: StepName
     args: Mapping[str, Any]
     arguments: StepArguments
     label: str | None = None
@@ -133,15 +154,14 @@ class CompiledStep:
         """Whether the step can change text, so that a granular call of it persists (SPEC 7.1)."""
         if isinstance(self.arguments, LintArguments):
             return self.arguments.fix
-        return self.step in ("edit", "apply_patch", "format")
+        return self.step in ("edit", "apply_patch", "format", "write_file")
 
     @property
     def key(self) -> str:
         """The result's key of a read_lines step."""
         if self.label is not None:
             return self.label
-        assert isinstance(self.arguments, ReadLinesArguments)
-        return self.arguments.path
+        return str(self.args.get("path", ""))
 
 
 def validate_arguments(step: str, model: type[StepArguments], args: Mapping[str, Any]) -> StepArguments:

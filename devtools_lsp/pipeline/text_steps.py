@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING
 from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.core.edits import Edit, plan_edits
 from devtools_lsp.core.patch.apply import apply_operations
+from devtools_lsp.core.workspace import FileText
 from devtools_lsp.pipeline.prepare import require_acquired
 from devtools_lsp.pipeline.proposal import Proposal, propose
-from devtools_lsp.pipeline.steps import CompiledStep, EditArguments, ReadLinesArguments
+from devtools_lsp.pipeline.steps import (
+    CompiledStep,
+    EditArguments,
+    ReadLinesArguments,
+    ReplaceArguments,
+    WriteFileArguments,
+)
 from devtools_lsp.pipeline.windows import window_of_file, window_of_text
 from devtools_lsp.pipeline.write_steps import take_proposal
-from devtools_lsp.text import to_lf
+from devtools_lsp.text import Span, TextForm, to_lf
 
 if TYPE_CHECKING:
     from devtools_lsp.pipeline.runtime import Execution
+
+BYTE_ORDER_MARK = "\ufeff"
 
 
 async def read_lines(execution: Execution, step: CompiledStep) -> None:
@@ -36,26 +45,62 @@ async def read_lines(execution: Execution, step: CompiledStep) -> None:
 
 
 async def change_text(execution: Execution, step: CompiledStep) -> None:
-    """Compute an edit's or a patch's proposal, ask, and take what was approved."""
-    proposal = _edit(execution, step) if step.step == "edit" else _patch(execution, step)
+    """Compute the proposal of an edit, a patch or a whole new content, ask, and take what was approved."""
+    arguments = step.arguments
     if step.patch is not None:
         targets, may_create = step.patch.targets, step.patch.may_create
+        proposal = _patch(execution, step)
+    elif isinstance(arguments, WriteFileArguments):
+        targets = (arguments.path,)
+        may_create = () if arguments.path in execution.workspace.files else targets
+        proposal = _whole_file(execution, arguments)
     else:
-        assert isinstance(step.arguments, EditArguments)
-        targets, may_create = (step.arguments.path,), ()
+        assert isinstance(arguments, EditArguments | ReplaceArguments)
+        targets, may_create = (arguments.path,), ()
+        proposal = _edit(execution, step, arguments)
     await take_proposal(execution, step, proposal, targets=targets, may_create=may_create)
 
 
-def _edit(execution: Execution, step: CompiledStep) -> Proposal:
-    arguments = step.arguments
-    assert isinstance(arguments, EditArguments)
+def _edit(execution: Execution, step: CompiledStep, arguments: EditArguments | ReplaceArguments) -> Proposal:
     require_acquired(step.step, arguments.path, execution.workspace.files)
     before = execution.workspace
     content = before.files[arguments.path]
-    edits = [Edit(find=to_lf(block.find), replace=to_lf(block.replace)) for block in arguments.edits]
-    spans = plan_edits(arguments.path, content.text, edits)
+    if isinstance(arguments, EditArguments):
+        edits = [Edit(find=to_lf(block.find), replace=to_lf(block.replace)) for block in arguments.edits]
+        spans = plan_edits(arguments.path, content.text, edits)
+    else:
+        old, new = to_lf(arguments.old_string), to_lf(arguments.new_string)
+        everywhere = _occurrences(content.text, old) if arguments.replace_all else []
+        # Without a single occurrence, the search for exactly one explains what is nearest.
+        spans = [Span(at, at + len(old), new) for at in everywhere] or plan_edits(
+            arguments.path, content.text, [Edit(find=old, replace=new)]
+        )
     after = before.with_files({arguments.path: content.edited(spans)})
     return propose(before, after, spans={arguments.path: spans})
+
+
+def _occurrences(text: str, find: str) -> list[int]:
+    """Where `find` occurs, left to right without overlap."""
+    found: list[int] = []
+    position = text.find(find)
+    while position >= 0:
+        found.append(position)
+        position = text.find(find, position + len(find))
+    return found
+
+
+def _whole_file(execution: Execution, arguments: WriteFileArguments) -> Proposal:
+    before = execution.workspace
+    existing = before.files.get(arguments.path)
+    text = to_lf(arguments.content)
+    marked = text.startswith(BYTE_ORDER_MARK)
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    if existing is not None:
+        # The file keeps its own byte order mark or its absence; one that the caller sent is not doubled.
+        content = existing.replaced(text)
+    else:
+        content = FileText(text, TextForm(bom=marked))
+    return propose(before, before.with_files({arguments.path: content}))
 
 
 def _patch(execution: Execution, step: CompiledStep) -> Proposal:

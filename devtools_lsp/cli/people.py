@@ -1,0 +1,160 @@
+"""Commands for the person who decides: approvals, approve, deny, log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from devtools_lsp.cli.options import EXIT_REFUSED, JsonOption, RootOption, Terminal, checked_root, run
+
+IdArgument = Annotated[str, typer.Argument(help="The approval's id, or the beginning of it.")]
+NoteOption = Annotated[str | None, typer.Option("--note", help="A sentence for the agent.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("approvals", help="List what waits for a person, with the diff; --watch keeps listening.")(approvals)
+    app.command("approve", help="Approve one pending step.")(approve)
+    app.command("deny", help="Deny one pending step.")(deny)
+    app.command("log", help="Show the activity log: gate answers, landed edits, failures.")(log)
+
+
+def approvals(
+    root: RootOption = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Stay, and count as somebody who can decide.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """With --watch each new approval is printed as it comes, until interrupted."""
+    found = checked_root(root)
+    terminal = Terminal.of(as_json)
+
+    async def work() -> None:
+        from devtools_lsp.client import connect
+
+        events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        async with await connect(
+            found,
+            name="terminal",
+            role="terminal",
+            start=watch,
+            on_notification=lambda method, params: events.put_nowait((method, params)),
+        ) as client:
+            items = await client.approvals(watch=watch)
+            if not items and not watch and not as_json:
+                terminal.out.print("nothing waits for a decision")
+            if as_json and not watch:
+                terminal.show(items)
+                return
+            for item in items:
+                _print_approval(terminal, item)
+            while watch:
+                method, params = await events.get()
+                if method == "devtools/approvalRequested":
+                    _print_approval(terminal, params)
+                elif method == "devtools/approvalResolved" and not terminal.as_json:
+                    terminal.out.print(f"{params['id']}: {params['status']} by {params['by']}", style="dim")
+
+    run(work())
+
+
+def approve(
+    approval: IdArgument,
+    root: RootOption = None,
+    note: NoteOption = None,
+    remember: Annotated[bool, typer.Option("--remember", help="Also allow what the approval offers to remember.")] = False,
+    drop: Annotated[list[str] | None, typer.Option("--drop", help="Leave this hunk out; may be repeated.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Exit code 2 when the answer came too late to count."""
+    _decide(approval, True, root, as_json, note=note, remember=remember, drop=drop or [])
+
+
+def deny(approval: IdArgument, root: RootOption = None, note: NoteOption = None, as_json: JsonOption = False) -> None:
+    """The agent is told the note."""
+    _decide(approval, False, root, as_json, note=note)
+
+
+def _decide(approval: str, approved: bool, root: Path | None, as_json: bool, **options: Any) -> None:
+    found = checked_root(root)
+
+    async def work() -> dict[str, Any]:
+        from devtools_lsp.client import connect
+
+        async with await connect(found, name="terminal", role="terminal", start=False) as client:
+            waiting = [item["id"] for item in await client.approvals()]
+            matching = [name for name in waiting if name.startswith(approval)]
+            chosen = matching[0] if len(matching) == 1 else approval
+            return await client.decide(chosen, approved, **options)
+
+    answer = run(work())
+    terminal = Terminal.of(as_json)
+    if as_json:
+        terminal.show(answer)
+    else:
+        late = "" if answer["applied"] else "  (this answer came too late and changed nothing)"
+        terminal.out.print(f"{answer['id']}: {answer['status']} by {answer['by']}{late}")
+    if not answer["applied"]:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _print_approval(terminal: Terminal, item: dict[str, Any]) -> None:
+    if terminal.as_json:
+        print(json.dumps(item, ensure_ascii=False), flush=True)  # noqa: T201 -- one line an approval, for programs
+        return
+    from rich.markup import escape
+    from rich.syntax import Syntax
+
+    out = terminal.out
+    out.rule(f"[bold]{escape(item['id'])}[/bold]  {escape(item['agent'])} asks: {escape(item['step'])}", align="left")
+    for key in ("command",):
+        if key in item["args"]:
+            out.print(escape(str(item["args"][key])))
+    for file in item["files"]:
+        moved = f" (from {file['from']})" if file.get("from") else ""
+        out.print(f"[bold]{escape(file['kind'])}[/bold] {escape(file['path'] + moved)}")
+        for hunk in file["hunks"]:
+            header = f"@@ -{hunk['oldStart']},{hunk['oldLines']} +{hunk['newStart']},{hunk['newLines']} @@ {hunk['id']}"
+            out.print(Syntax(f"{header}\n{hunk['text']}", "diff", background_color="default"))
+    for entry in item["normalized"]:
+        out.print(f"line ends or encoding change: {escape(entry['path'])} {entry['from']} -> {entry['to']}")
+    for name, style in (("introduced", "red"), ("resolved", "green")):
+        for finding in item[name]:
+            place = f"{finding['path']}:{finding.get('line', '')}"
+            out.print(f"{name}: {escape(place)} {escape(finding['message'])}", style=style)
+    for entry in item["pending"]:
+        out.print(f"not judged: {escape(entry.get('path') or 'workspace')}: {escape(entry['reason'])}", style="yellow")
+    out.print(f"devtools-lsp approve {item['id']}   devtools-lsp deny {item['id']} --note '...'", style="dim")
+    if item.get("rememberText"):
+        out.print(f"--remember: {escape(item['rememberText'])}", style="dim")
+
+
+def log(
+    root: RootOption = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="How many of the last lines.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Read from the state directory: works without a daemon."""
+    from devtools_lsp import discovery
+
+    found = checked_root(root)
+    path = discovery.state_directory(found) / "activity.jsonl"
+    terminal = Terminal.of(as_json)
+    if not path.is_file():
+        terminal.out.print("no activity yet")
+        return
+    for line in path.read_text(encoding="utf-8").splitlines()[-lines:]:
+        if as_json:
+            print(line)  # noqa: T201 -- one line an event, for programs
+            continue
+        entry = json.loads(line)
+        named = entry.get("paths") or []
+        files = ", ".join(named[:3]) + (" …" if len(named) > 3 else "")
+        terminal.out.print(
+            f"{entry['time']}  {entry['event']:8} {entry.get('step') or '':12} {entry.get('verdict') or '':8} "
+            f"{entry.get('agent') or '':12} {files}",
+            markup=False,
+        )

@@ -1,0 +1,191 @@
+"""The one way in for what is not a plan of steps: whole files, replacements, searches, commands and undo.
+
+Every call asks the gate as SPEC 4.6 says and changes files through the same runtime, gauntlet and bookkeeping as
+plans do. What a command does to the disk it does itself: it is gated and reported, and nothing more is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from devtools_lsp.core.changeset import Preview
+from devtools_lsp.core.result import Result, Written
+from devtools_lsp.errors import ConflictError, DevToolsError, ReadOnlyError
+from devtools_lsp.pipeline.asking import Asker
+from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest
+from devtools_lsp.pipeline.runtime import execute
+from devtools_lsp.pipeline.steps import (
+    STEP_ARGUMENTS,
+    CompiledStep,
+    ReplaceArguments,
+    StepArguments,
+    WriteFileArguments,
+    validate_arguments,
+)
+from devtools_lsp.pipeline.writing import require_clean_buffers
+from devtools_lsp.ports import Cancellation, LandedFile, Mutation, PlanIdentity
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, under which plan id, and the switch that cancels the call."""
+
+    who: PlanIdentity
+    signal: Cancellation = field(default_factory=Cancellation)
+
+
+@dataclass(frozen=True, slots=True)
+class Reversal:
+    """What an undo would do: `mutations` in order, and what a person is shown of it."""
+
+    plan: str
+    mutations: tuple[Mutation, ...]
+    written: tuple[Written, ...]
+    preview: Callable[[], Awaitable[Preview]]
+    landed: tuple[LandedFile, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Files that do not hold what the plan wrote any more; nothing of theirs is touched."""
+
+
+class Guarded:
+    """Guarded access to one pipeline's root."""
+
+    def __init__(self, parts: PipelineParts, *, read_only: bool = False) -> None:
+        self._parts = parts
+        self._read_only = read_only
+
+    async def read_file(
+        self, path: str, start: int, end: int | None, authored: Mapping[str, Any], caller: Caller
+    ) -> Result:
+        """A window of a file; the gate sees acquire and read_lines. Lines are 1-based, `end` inclusive."""
+        values: dict[str, Any] = {"path": path, "start": start}
+        arguments = validate_arguments(
+            "read_file", STEP_ARGUMENTS["read_lines"], values if end is None else {**values, "end": end}
+        )
+        step = CompiledStep(0, "read_lines", authored, arguments)
+        return await execute(self._parts, PlanRequest((path,), {}, (step,), caller.who, caller.signal))
+
+    async def edit_file(
+        self, path: str, old: str, new: str, *, replace_all: bool, authored: Mapping[str, Any], caller: Caller
+    ) -> Result:
+        """Replace a text in one file and write it; the gate sees acquire and edit."""
+        arguments = validate_arguments(
+            "edit_file",
+            ReplaceArguments,
+            {"path": path, "old_string": old, "new_string": new, "replace_all": replace_all},
+        )
+        return await self._persist("edit", arguments, authored, caller, paths=(path,))
+
+    async def write_file(
+        self, path: str, content: str, *, known: str | None, authored: Mapping[str, Any], caller: Caller
+    ) -> Result:
+        """Give a file a whole new content, creating it where it is missing; the gate sees acquire (if it exists)
+        and write_file. `known` is the SHA-256 that the session last read; a different one is a conflict.
+        """
+        arguments = validate_arguments("write_file", WriteFileArguments, {"path": path, "content": content})
+        relative = self._parts.gauntlet.lexical(path)
+        expected = {relative: known} if known is not None else {}
+        return await self._persist("write_file", arguments, authored, caller, optional=(path,), known=expected)
+
+    async def _persist(
+        self,
+        step: Any,
+        arguments: StepArguments,
+        authored: Mapping[str, Any],
+        caller: Caller,
+        *,
+        paths: tuple[str, ...] = (),
+        optional: tuple[str, ...] = (),
+        known: Mapping[str, str] | None = None,
+    ) -> Result:
+        self._require_writable(step)
+        compiled = CompiledStep(0, step, authored, arguments)
+        request = PlanRequest(
+            paths, {}, (compiled,), caller.who, caller.signal, persists=True, optional=optional, known=known or {}
+        )
+        return await execute(self._parts, request)
+
+    async def search(
+        self, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller
+    ) -> Answer:
+        """Ask `search` once, then search."""
+        return await self._ask_then("search", args, run, caller)
+
+    async def command(
+        self, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller
+    ) -> Answer:
+        """Ask `bash` once, without targets, then run the command."""
+        self._require_writable("bash")
+        return await self._ask_then("bash", args, run, caller)
+
+    async def _ask_then(
+        self, step: str, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller
+    ) -> Answer:
+        try:
+            await Asker(self._parts, caller.who, caller.signal).ask(0, step, args, targets=())
+            return await run()
+        except DevToolsError as error:
+            self._report_failure(caller, step, error)
+            raise error.at(step=step) from error.__cause__
+
+    async def undo(self, reversal: Reversal, authored: Mapping[str, Any], caller: Caller) -> Result:
+        """Ask `undo` once about a reversal, then land it through the gauntlet like any other write."""
+        self._require_writable("undo")
+        parts = self._parts
+        paths = _paths_of(reversal.mutations)
+        landed: list[Mutation] = []
+        try:
+            if not reversal.mutations:
+                raise ConflictError(
+                    f"undo: no file of plan {reversal.plan} still holds what the plan wrote"
+                    f"{': ' + ', '.join(reversal.kept) if reversal.kept else ''}; nothing was changed",
+                    reason="stale",
+                    paths=reversal.kept,
+                )
+            for mutation in reversal.mutations:
+                await parts.gauntlet.screen(mutation.path, "delete" if mutation.kind == "delete" else "write")
+            require_clean_buffers(parts, "undo", paths)
+            created = [m.path for m in reversal.mutations if m.kind == "write" and m.expect is None]
+            _, permit = await Asker(parts, caller.who, caller.signal).ask(
+                0, "undo", authored, targets=paths, may_create=created, diff=reversal.preview, preview=reversal.preview
+            )
+            require_clean_buffers(parts, "undo", paths)
+            await parts.gauntlet.commit(permit, reversal.mutations, landed.append)
+        except DevToolsError as error:
+            if landed:
+                error.written = [{"path": mutation.path, "kind": mutation.kind} for mutation in landed]
+            self._report_failure(caller, "undo", error)
+            raise error.at(step="undo") from error.__cause__
+        if parts.observer is not None:
+            parts.observer.landed(caller.who, "undo", reversal.landed, reversal.written)
+        return Result(
+            plan=caller.who.plan,
+            diagnostics=[],
+            changes=[],
+            reads={},
+            written=list(reversal.written),
+            unwritten=[],
+            unreadable=[],
+            normalized=[],
+            ok=True,
+            line_counts_available=parts.line_counter is not None,
+            atomic=parts.gauntlet.atomic,
+            engines=[],
+        )
+
+    def _require_writable(self, step: str) -> None:
+        if self._read_only:
+            raise ReadOnlyError(f"{step} changes files and this workspace is read-only", step=step)
+
+    def _report_failure(self, caller: Caller, step: str, error: DevToolsError) -> None:
+        if self._parts.observer is not None:
+            self._parts.observer.failed(caller.who, error.step or step, error.code, error.paths or [])
+
+
+def _paths_of(mutations: Sequence[Mutation]) -> list[str]:
+    named = {mutation.path for mutation in mutations} | {m.source for m in mutations if m.source is not None}
+    return sorted(named)
