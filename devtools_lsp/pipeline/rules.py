@@ -216,7 +216,7 @@ class RuleBook:
                 continue
             kept = _limit_kept(rule, facts)
             if not rule.limited or kept is False:
-                return Verdict("deny", f"denied by {_called(rule)}", rule)
+                return Verdict("deny", f"{_called(rule)} denies it", rule)
             if isinstance(kept, NeedsPreview):
                 needs = needs or kept
             elif kept is None:
@@ -238,7 +238,7 @@ class RuleBook:
                     continue
             if rule.decision == "allow" and unsure is not None:
                 return Verdict("ask", f"{_called(unsure)} has a limit that could not be judged", unsure)
-            return Verdict(rule.decision, f"{_PARTICIPLE[rule.decision]} by {_called(rule)}", rule)
+            return Verdict(rule.decision, f"{_called(rule)} {_VERBS[rule.decision]}", rule)
         return Verdict("ask", "no rule answers")
 
     def _matches(self, rule: Rule, question: Question) -> bool:
@@ -268,7 +268,7 @@ class RuleBook:
         return True
 
 
-_PARTICIPLE = {"allow": "allowed", "ask": "a person is asked", "deny": "denied"}
+_VERBS: dict[Outcome, str] = {"allow": "allows it", "ask": "asks a person", "deny": "denies it"}
 
 
 def _called(rule: Rule) -> str:

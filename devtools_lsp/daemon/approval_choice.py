@@ -1,0 +1,165 @@
+"""What a person may choose of an approval, judged before it counts, and the whole texts to choose from.
+
+Owns the checks of an answer against what was shown, and the document behind "Show diff". Both use the code that
+will write: a choice that passes here is one that the pipeline can take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from devtools_lsp.core.changeset import FileChange, Hunk
+from devtools_lsp.core.hunks import choose_hunks, render_unified
+from devtools_lsp.core.invisible import find_invisible
+from devtools_lsp.core.linediff import lines_of
+from devtools_lsp.core.workspace import sha256
+from devtools_lsp.daemon.approval_payload import Approval
+from devtools_lsp.daemon.disk import Disk
+from devtools_lsp.errors import BadArgumentError, DevToolsError
+from devtools_lsp.ports import Edited
+from devtools_lsp.text import NotTextError, decode
+from devtools_lsp.wire.messages import Params
+
+MAX_DOCUMENT_BYTES = 6 * 1024 * 1024
+"""How much text one diff document carries; beyond it files come one by one, by path."""
+_MAX_INVISIBLE = 200
+
+
+class DiffParams(Params, frozen=True):
+    """`devtools/diff`: the whole diff of a waiting approval, or one file's."""
+
+    id: str
+    path: str | None = None
+
+
+def check_choice(approval: Approval, edited: Sequence[Edited], drop: Sequence[str]) -> None:
+    """Refuse a choice that does not fit what was shown. Raises BadArgumentError that says how to mend it."""
+    files = {file.path: file for file in approval.shown.files}
+    hunks = {hunk.id: (file, hunk) for file in approval.shown.files for hunk in file.hunks}
+    whole: set[str] = set()
+    bodies: dict[str, str] = {}
+    for entry in edited:
+        if entry.path is not None:
+            if entry.path not in files:
+                raise BadArgumentError(f"approval {approval.id} does not change {entry.path!r}", path=entry.path)
+            whole.add(entry.path)
+        elif entry.hunk_id is not None:
+            _known(approval, hunks, entry.hunk_id)
+            if entry.hunk_id in bodies:
+                raise BadArgumentError(f"hunk {entry.hunk_id} is edited twice; give one text")
+            bodies[entry.hunk_id] = entry.text
+    for name in drop:
+        _known(approval, hunks, name)
+    for name in [*bodies, *drop]:
+        if hunks[name][0].path in whole:
+            raise BadArgumentError(
+                f"{hunks[name][0].path!r} is given whole, so that its hunk {name} cannot be dropped or edited as well",
+                path=hunks[name][0].path,
+            )
+        _check_hunk(hunks[name][1], bodies, drop)
+
+
+def _known(approval: Approval, hunks: dict[str, tuple[FileChange, Hunk]], name: str) -> None:
+    if name not in hunks:
+        raise BadArgumentError(
+            f"approval {approval.id} has no hunk {name!r}; it has {', '.join(hunks) or 'none'}", reason="notFound"
+        )
+
+
+def _check_hunk(hunk: Hunk, bodies: dict[str, str], drop: Sequence[str]) -> None:
+    """Take the choice on the hunk's own old lines, as the pipeline will on the whole file."""
+    alone = msgspec.structs.replace(hunk, old_start=1 if hunk.old_lines else 0)
+    choose_hunks(_old_lines(hunk), [alone], dropped=drop, edited=bodies)
+
+
+def _old_lines(hunk: Hunk) -> str:
+    old: list[str] = []
+    above = ""
+    for row in lines_of(hunk.text):
+        if row.startswith("\\") and above in (" ", "-"):
+            old[-1] = old[-1].removesuffix("\n")
+        elif row[:1] in (" ", "-"):
+            old.append(row[1:])
+        above = row[:1]
+    return "".join(old)
+
+
+def diff_document(approval: Approval, disk: Disk, path: str | None = None) -> dict[str, Any]:
+    """{id, diff, files: [{path, from?, kind, before, after}], invisible: [{path, line, column, what}]}.
+
+    `before` is what is on disk, `after` what would be written; null for a file that is not there, and for one whose
+    whole text is not known here (then `partial` is true: the hunks are all there is). `invisible` lists what a
+    person would not see in the added lines. With more text than fits a frame, `truncated` is true and the files'
+    texts are null: ask for each by `path`. Reads files; call it in a thread.
+    """
+    files = approval.shown.files
+    if path is not None:
+        files = [file for file in files if path in (file.path, file.from_)]
+        if not files:
+            raise BadArgumentError(f"approval {approval.id} does not change {path!r}", path=path, reason="notFound")
+    diff = approval.shown.diff if path is None else render_unified(files)
+    shown = [_texts(file, disk) for file in files]
+    size = sum(len(entry[key] or "") for entry in shown for key in ("before", "after"))
+    document: dict[str, Any] = {"id": approval.id, "diff": diff, "files": shown, "invisible": _invisible(files)}
+    if len(diff) + size > MAX_DOCUMENT_BYTES:
+        document["truncated"] = True
+        for entry in shown:
+            entry["before"] = entry["after"] = None
+        if len(diff) > MAX_DOCUMENT_BYTES:
+            document["diff"] = diff[:MAX_DOCUMENT_BYTES]
+    return document
+
+
+def _texts(file: FileChange, disk: Disk) -> dict[str, Any]:
+    entry: dict[str, Any] = {"path": file.path, "kind": file.kind, "before": None, "after": None}
+    if file.from_ is not None:
+        entry["from"] = file.from_
+    before = "" if file.kind == "added" else _text_with_hash(disk, file.from_ or file.path, file.base_hash)
+    after: str | None = None
+    if before is not None:
+        try:
+            after = choose_hunks(before, file.hunks, dropped=(), edited={})
+        except DevToolsError:
+            # The proposal starts from a text that earlier steps of its plan made, and not from the disk's.
+            before = None
+    if before is None:
+        entry["partial"] = True
+        return entry
+    entry["before"] = None if file.kind == "added" else before
+    entry["after"] = None if file.kind == "deleted" else after
+    return entry
+
+
+def _text_with_hash(disk: Disk, path: str, base_hash: str | None) -> str | None:
+    data = disk.read(path)
+    if data is None or (base_hash is not None and sha256(data) != base_hash):
+        return None
+    try:
+        return decode(data)[0]
+    except NotTextError:
+        return None
+
+
+def _invisible(files: Sequence[FileChange]) -> list[dict[str, Any]]:
+    """Everything invisible in added lines, at the line where it would stand; the first 200."""
+    found: list[dict[str, Any]] = []
+    for file in files:
+        for hunk in file.hunks:
+            line = hunk.new_start
+            for row in hunk.text.split("\n"):
+                if row.startswith("+"):
+                    for _, column, what in find_invisible(row[1:]):
+                        found.append({"path": file.path, "line": line, "column": column, "what": what})
+                        if len(found) == _MAX_INVISIBLE:
+                            return found
+                if row[:1] in ("+", " "):
+                    line += 1
+    return found
+
+
+def invisible_in(approval: Approval) -> list[dict[str, Any]]:
+    """The invisible characters in everything that an approval adds."""
+    return _invisible(approval.shown.files)

@@ -1,0 +1,152 @@
+"""One pending approval as data: what the gate was asked, what is shown of it, and its wire form (SPEC 8.0.8).
+
+Owns the payload and how much of it fits a frame. It knows nothing of waiting, of editors or of answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from devtools_lsp.core.changeset import FileChange, Hunk, Preview
+from devtools_lsp.pipeline.rules import Question, Rule
+
+Status = Literal["pending", "approved", "denied", "expired", "withdrawn", "stale", "lost"]
+
+MAX_HUNK_BYTES = 6 * 1024 * 1024
+"""How many bytes of hunk text one message carries. A frame holds 8 MiB; the rest comes through `devtools/diff`."""
+
+
+@dataclass(eq=False, slots=True)
+class Approval:
+    """A question that waits for a person.
+
+    `shown` grows: first the diff alone, then its consequences. `remember` is the rule that "remember" would leave
+    behind, None when nothing can be. `existing` are the files that are on disk and concerned. `baseline` maps each
+    file to the SHA-256 that it must still have for the approval to mean what was shown; None is "nothing there".
+    """
+
+    id: str
+    plan: str
+    step_index: int
+    question: Question
+    shown: Preview
+    remember: Rule | None
+    expires_at: float
+    existing: tuple[str, ...] = ()
+    baseline: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    status: Status = "pending"
+    by: str = ""
+
+    @property
+    def step(self) -> str:
+        """The gated step."""
+        return self.question.call.step
+
+    @property
+    def agent(self) -> str:
+        """Who asks."""
+        return self.question.agent
+
+    @property
+    def paths(self) -> list[str]:
+        """Every file concerned: of the diff, both ends of moves, else the targets."""
+        found = {file.path for file in self.shown.files} | {file.from_ for file in self.shown.files if file.from_}
+        return sorted(found or set(self.question.call.targets))
+
+    def change_on(self, path: str) -> FileChange | None:
+        """What the proposal does to a file that is on disk now (for a move: to its source)."""
+        return next((file for file in self.shown.files if (file.from_ or file.path) == path), None)
+
+
+class Resolution(msgspec.Struct, frozen=True):
+    """How an approval ended, and by whom: `editor`, `terminal`, `clock`, `agent`, `disk` or `daemon`."""
+
+    id: str
+    status: Status
+    by: str
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """The answer to `devtools/decide`: `applied` says whether it was this answer that counted."""
+
+    id: str
+    status: Status
+    applied: bool
+    by: str
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since the epoch as ISO 8601 in UTC with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def to_wire(approval: Approval, *, hunk_bytes: int = MAX_HUNK_BYTES) -> dict[str, Any]:
+    """The payload, exactly as SPEC 8.0.8 lists it.
+
+    Hunk texts beyond `hunk_bytes` are left out, and only then it has one field more: `truncated` {hunks, bytes}
+    says how many are and how large; their ids, lines and empty texts stay, and `devtools/diff` has them whole.
+    """
+    files, left_out, left_bytes = _fit(approval.shown.files, hunk_bytes)
+    shown = approval.shown
+    payload: dict[str, Any] = {
+        "id": approval.id,
+        "plan": approval.plan,
+        "stepIndex": approval.step_index,
+        **approval.question.call.to_wire(),
+        "agent": approval.agent,
+        "files": files,
+        "normalized": shown.normalized,
+        "introduced": shown.introduced,
+        "resolved": shown.resolved,
+        "pending": shown.pending,
+        "rememberText": approval.remember.name if approval.remember is not None else None,
+        "expiresAt": timestamp(approval.expires_at),
+    }
+    if left_out:
+        payload["truncated"] = {"hunks": left_out, "bytes": left_bytes}
+    return payload
+
+
+def hunk_bytes(approval: Approval) -> int:
+    """How many bytes of hunk text the whole payload has."""
+    return sum(_size(hunk) for file in approval.shown.files for hunk in file.hunks)
+
+
+def list_to_wire(approvals: Sequence[Approval], *, total_bytes: int = MAX_HUNK_BYTES) -> list[dict[str, Any]]:
+    """Payloads of many approvals that fit one frame together: later ones lose their hunk texts first."""
+    items: list[dict[str, Any]] = []
+    left = total_bytes
+    for approval in approvals:
+        items.append(to_wire(approval, hunk_bytes=left))
+        left = max(0, left - hunk_bytes(approval))
+    return items
+
+
+def _fit(files: Sequence[FileChange], budget: int) -> tuple[Sequence[FileChange], int, int]:
+    if sum(_size(hunk) for file in files for hunk in file.hunks) <= budget:
+        return files, 0, 0
+    fitted: list[FileChange] = []
+    left_out = left_bytes = 0
+    for file in files:
+        hunks: list[Hunk] = []
+        for hunk in file.hunks:
+            size = _size(hunk)
+            if size <= budget:
+                budget -= size
+                hunks.append(hunk)
+                continue
+            left_out += 1
+            left_bytes += size
+            hunks.append(msgspec.structs.replace(hunk, text=""))
+        fitted.append(msgspec.structs.replace(file, hunks=hunks))
+    return fitted, left_out, left_bytes
+
+
+def _size(hunk: Hunk) -> int:
+    """What a hunk's text takes in JSON, nearly: each line end costs one byte more there."""
+    return len(hunk.text.encode("utf-8", "surrogatepass")) + hunk.text.count("\n")

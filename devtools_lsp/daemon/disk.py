@@ -1,0 +1,64 @@
+"""What is on disk now, as the people's side needs it: to place a range, to notice that a file changed.
+
+Reads only, synchronously; callers that may meet many or large files go through a thread. Agents' reads and every
+write go through the pipeline's file system, never through here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from devtools_lsp.core.workspace import sha256
+from devtools_lsp.text import NotTextError, decode
+
+MAX_BYTES = 64 * 1024 * 1024
+"""A larger file counts as one that cannot be read: nobody is shown a range in it."""
+
+
+class Disk:
+    """Files under one root. Whatever cannot be read as asked is None: absent, a directory, outside, too large."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(os.path.realpath(root))
+
+    def read(self, path: str) -> bytes | None:
+        """A regular file's bytes."""
+        host = os.path.realpath(self.root / path)
+        if not host.startswith(f"{self.root}{os.sep}"):
+            return None
+        try:
+            descriptor = os.open(host, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except (OSError, ValueError):
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
+                return None
+            try:
+                return file.read(MAX_BYTES + 1)
+            except OSError:
+                return None
+
+    def text(self, path: str) -> str | None:
+        """A file's LF text; None also when it is not text."""
+        data = self.read(path)
+        if data is None:
+            return None
+        try:
+            return decode(data)[0]
+        except NotTextError:
+            return None
+
+    def sha256(self, path: str) -> str | None:
+        """The hash of a file's bytes."""
+        data = self.read(path)
+        return None if data is None else sha256(data)
+
+    def is_file(self, path: str) -> bool:
+        """Whether a regular file is there, links followed."""
+        try:
+            return stat.S_ISREG(os.stat(self.root / path).st_mode)
+        except (OSError, ValueError):
+            return False
