@@ -1,0 +1,437 @@
+"""glob and grep over a workspace: what matches, and what was not looked at.
+
+Runs ripgrep where there is one. Owns what a search may see (never outside the root, never what policy denies), the
+limits and the wording of the answer. Asks no gate: whoever calls has asked. A search never follows links, except
+that a `path` which is a link is resolved first and must stay inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from devtools_lsp.agent.search_process import (
+    Outcome,
+    Program,
+    Query,
+    RawMatch,
+    Skipped,
+    SkipReason,
+    parse_files,
+    parse_matches,
+    run,
+)
+from devtools_lsp.agent.search_rules import REPOSITORY_NAMES, ForeignTrees, Glob, IgnoreRules, anywhere, nfc
+from devtools_lsp.errors import BadArgumentError, CallCancelledError, PolicyError
+from devtools_lsp.paths import parent_of, relative_path
+from devtools_lsp.ports import Cancellation
+
+Deny = Callable[[str], bool]
+"""Whether policy keeps a root-relative path from being read."""
+
+_STEP = "search"
+_COLLECTED_PER_SHOWN = 25
+"""So many times the cap is collected before a search is stopped, so that what is shown is the first by path."""
+
+_WORDS: dict[SkipReason, str] = {
+    "ignored": "ignored by .gitignore",
+    "dependencies": "dependencies, build output or caches",
+    "binary": "binary",
+    "oversized": "too large",
+    "unreadable": "unreadable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """Bounds of one search: lines and paths shown, bytes of a line shown, bytes of a file searched, seconds."""
+
+    max_matches: int = 200
+    max_paths: int = 500
+    max_line_bytes: int = 400
+    max_file_bytes: int = 2 * 1024 * 1024
+    timeout_s: float = 20.0
+
+
+DEFAULT_LIMITS = SearchLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class GrepResult:
+    """`content` for a model; `data` {matches: [{path, line, text, column?, cut?}], total, files, truncated, engine,
+    skipped, notes} for a program.
+
+    `line` and `column` are 1-based, columns in code points; `cut` marks a long line of which only the start is
+    there. `total` counts what was collected before the cap; `truncated` says that there is more than shown.
+    `skipped` counts places by reason, a directory once.
+    """
+
+    content: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobResult:
+    """`content` for a model; `data` {paths, total, truncated, engine, skipped, notes} for a program."""
+
+    content: str
+    data: dict[str, Any]
+
+
+async def grep(
+    root: str,
+    pattern: str,
+    *,
+    path: str | None = None,
+    glob: str | None = None,
+    case_insensitive: bool = False,
+    limits: SearchLimits = DEFAULT_LIMITS,
+    deny: Deny | None = None,
+    signal: Cancellation | None = None,
+    program: Program | None = None,
+) -> GrepResult:
+    """Lines that match a regular expression, ordered by path and line.
+
+    `path` narrows to a file or directory and is searched even where it is ignored; `glob` filters files, by name
+    when it has no slash, else relative to the root or to `path`. Raises BadArgumentError for a pattern or path that
+    makes no sense, PolicyError for one that may not be looked at, CallCancelledError.
+    """
+    if not pattern or "\n" in pattern or "\0" in pattern:
+        raise BadArgumentError(
+            "pattern: give a regular expression for a single line; it cannot be empty or hold a line break or NUL",
+            step=_STEP,
+            reason="malformed",
+        )
+    wanted = anywhere(glob) if glob is not None else None
+    prefix = wanted.literal_prefix if wanted is not None and path is None else ()
+    place = await asyncio.to_thread(_locate, root, path, prefix, deny)
+    seen = _Seen(place, deny)
+    found: list[tuple[str, RawMatch]] = []
+    buffer = bytearray()
+
+    def consume(data: bytes, skipped: Skipped) -> bool:
+        buffer.extend(data)
+        for match in parse_matches(buffer, skipped):
+            name = seen.name(match.path)
+            if name is None:
+                continue
+            if wanted is None or wanted.matches(name) or wanted.matches(place.below_anchor(name)):
+                found.append((name, match))
+        return len(found) <= limits.max_matches * _COLLECTED_PER_SHOWN
+
+    if place.missing:
+        outcome = Outcome(program or "ripgrep")
+    else:
+        query = Query(
+            root=place.root,
+            base=place.base,
+            pattern=pattern,
+            case_insensitive=case_insensitive,
+            honour_ignores=place.honour_ignores,
+            parent_rules=place.parent_rules,
+            file_names=tuple((wanted.file_names() if wanted is not None else None) or ()),
+            max_file_bytes=limits.max_file_bytes,
+            max_line_bytes=limits.max_line_bytes,
+            timeout_s=limits.timeout_s,
+        )
+        outcome = await run(query, consume, signal=signal, program=program)
+    _raise_complaint(outcome, pattern)
+    found.sort(key=lambda entry: (entry[0], entry[1].line))
+    shown = found[: limits.max_matches]
+    lines = [_grep_line(name, match) for name, match in shown]
+    notes = _cap_notes(len(shown), len(found), outcome, "matching line", limits) + _skip_notes(
+        outcome, seen, place, deny, found=bool(found)
+    )
+    if not found:
+        lines.append("no matches")
+    return GrepResult(
+        content="\n".join([*lines, *(f"[{note}]" for note in notes)]) + "\n",
+        data={
+            "matches": [_match_data(name, match) for name, match in shown],
+            "total": len(found),
+            "files": len({name for name, _ in found}),
+            "truncated": len(found) > len(shown) or bool(outcome.stopped),
+            "engine": outcome.program,
+            "skipped": _skip_data(outcome, seen),
+            "notes": notes,
+        },
+    )
+
+
+async def glob(
+    root: str,
+    pattern: str,
+    *,
+    path: str | None = None,
+    limits: SearchLimits = DEFAULT_LIMITS,
+    deny: Deny | None = None,
+    signal: Cancellation | None = None,
+    program: Program | None = None,
+) -> GlobResult:
+    """Files whose path below `path` (the root) matches a glob pattern, ordered by path.
+
+    The directories that the pattern spells before its first wildcard are entered even where they are ignored.
+    Raises as `grep` does.
+    """
+    relative = await asyncio.to_thread(_relative_pattern, root, pattern)
+    wanted = Glob.parse(relative)
+    prefix = wanted.literal_prefix
+    place = await asyncio.to_thread(_locate, root, path, prefix, deny)
+    remaining = wanted.below(len(prefix))
+    seen = _Seen(place, deny)
+    found: list[str] = []
+    buffer = bytearray()
+
+    def consume(data: bytes, _skipped: Skipped) -> bool:
+        buffer.extend(data)
+        for raw in parse_files(buffer):
+            rest = place.raw_below_base(raw)
+            if rest is not None and not remaining.matches(rest):
+                continue
+            name = seen.name(raw)
+            if name is not None:
+                found.append(name)
+        return True
+
+    if place.missing:
+        outcome = Outcome(program or "ripgrep")
+    else:
+        query = Query(
+            root=place.root,
+            base=place.base,
+            honour_ignores=place.honour_ignores,
+            parent_rules=place.parent_rules,
+            timeout_s=limits.timeout_s,
+        )
+        outcome = await run(query, consume, signal=signal, program=program)
+    _raise_complaint(outcome, pattern)
+    found.sort()
+    shown = found[: limits.max_paths]
+    notes = _cap_notes(len(shown), len(found), outcome, "file", limits) + _skip_notes(
+        outcome, seen, place, deny, found=bool(found)
+    )
+    lines = shown or ["no files match"]
+    if not found and "/" not in relative:
+        notes.append(f"only names directly in {place.base or 'the root'} were meant; **/{relative} means any depth")
+    return GlobResult(
+        content="\n".join([*lines, *(f"[{note}]" for note in notes)]) + "\n",
+        data={
+            "paths": shown,
+            "total": len(found),
+            "truncated": len(found) > len(shown) or bool(outcome.stopped),
+            "engine": outcome.program,
+            "skipped": _skip_data(outcome, seen),
+            "notes": notes,
+        },
+    )
+
+
+# -- where to look -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a search starts. `anchor` is what `path` named, `base` that and the pattern's literal directories."""
+
+    root: str
+    anchor: str
+    base: str
+    honour_ignores: bool = True
+    parent_rules: bool = True
+    missing: str = ""
+
+    def below_anchor(self, name: str) -> str:
+        """A root-relative name seen from `path`."""
+        return name.removeprefix(self.anchor + "/") if self.anchor else name
+
+    def raw_below_base(self, raw: bytes) -> str | None:
+        """What the program printed, seen from the base; None for the base itself, which is a file then."""
+        text = raw.decode("utf-8", "surrogateescape").removeprefix("./")
+        if text == self.base:
+            return None
+        return text.removeprefix(self.base + "/") if self.base else text
+
+
+def _relative_pattern(root: str, pattern: str) -> str:
+    if not pattern.startswith("/"):
+        return pattern
+    for top in (root, os.path.realpath(root)):
+        if pattern.startswith(top.rstrip("/") + "/"):
+            return pattern[len(top.rstrip("/")) + 1 :]
+    raise PolicyError("the pattern leads out of the workspace root", reason="outsideRoot", step=_STEP)
+
+
+def _locate(root: str, path: str | None, prefix: Sequence[str], deny: Deny | None) -> _Place:
+    real_root = os.path.realpath(root)
+    try:
+        asked = relative_path(path, root) if path else ""
+    except PolicyError:
+        if path is None or root == real_root:
+            raise
+        asked = relative_path(path, real_root)
+    anchor = _resolve(real_root, asked, deny)
+    if anchor is None:
+        raise BadArgumentError(
+            f"path {path!r} does not exist; give a file or directory relative to the workspace root",
+            step=_STEP,
+            path=asked,
+            reason="notFound",
+        )
+    base = anchor
+    if prefix:
+        wanted = "/".join((*([anchor] if anchor else []), *prefix))
+        resolved = _resolve(real_root, wanted, deny)
+        if resolved is None:
+            return _Place(real_root, anchor, anchor, missing=wanted)
+        base = resolved
+    if not base:
+        rules = IgnoreRules(Path(real_root))
+        return _Place(real_root, anchor, base, parent_rules=rules.in_repository)
+    rules = IgnoreRules(Path(real_root))
+    directory = Path(real_root, base).is_dir()
+    ignored = rules.ignores(base, directory=directory) or (directory and rules.ignores_everything_in(base))
+    return _Place(real_root, anchor, base, honour_ignores=not ignored, parent_rules=not rules.foreign_rules_above())
+
+
+def _resolve(real_root: str, path: str, deny: Deny | None) -> str | None:
+    """The real root-relative path of something that exists, links resolved; None when it does not."""
+    found = _on_disk(real_root, path)
+    if found is None:
+        return None
+    real = os.path.realpath(os.path.join(real_root, found))
+    if real != real_root and not real.startswith(real_root.rstrip("/") + "/"):
+        raise PolicyError("the path is a link that leaves the workspace root", step=_STEP, path=path, reason="symlink")
+    resolved = os.path.relpath(real, real_root) if real != real_root else ""
+    names = resolved.split("/")
+    if not REPOSITORY_NAMES.isdisjoint(names):
+        raise PolicyError(
+            f"{resolved!r} is repository data and is never searched; use git itself",
+            step=_STEP,
+            path=path,
+            reason="protected",
+        )
+    if deny is not None and resolved and deny(resolved):
+        raise PolicyError(f"policy denies reading {resolved!r}", step=_STEP, path=path, reason="protected")
+    return resolved
+
+
+def _on_disk(real_root: str, path: str) -> str | None:
+    """The path as the disk spells it: a name that differs only by Unicode composition is the same name."""
+    if not path or os.path.lexists(os.path.join(real_root, path)):
+        return path
+    current = ""
+    for name in path.split("/"):
+        here = os.path.join(real_root, current)
+        if not os.path.lexists(os.path.join(here, name)):
+            try:
+                names = [entry.name for entry in Path(here).iterdir()]
+            except OSError:
+                return None
+            same = next((entry for entry in names if nfc(entry) == nfc(name)), None)
+            if same is None:
+                return None
+            name = same
+        current = f"{current}/{name}" if current else name
+    return current
+
+
+class _Seen:
+    """Decides, once for each path, whether it may be shown."""
+
+    def __init__(self, place: _Place, deny: Deny | None) -> None:
+        self._deny = deny
+        self._trees = ForeignTrees(Path(place.root))
+        self._inside_named_tree = place.base
+        self._names: dict[bytes, str | None] = {}
+        self.foreign: set[str] = set()
+        self.unnameable = 0
+
+    def name(self, raw: bytes) -> str | None:
+        """The root-relative path that a program printed, or None when it is not to be shown."""
+        if raw not in self._names:
+            self._names[raw] = self._judge(raw)
+        return self._names[raw]
+
+    def _judge(self, raw: bytes) -> str | None:
+        try:
+            name = raw.removeprefix(b"./").decode("utf-8")
+        except UnicodeDecodeError:
+            self.unnameable += 1
+            return None
+        directory = parent_of(name)
+        if self._trees.holds(directory) and not self._trees.holds(self._inside_named_tree):
+            self.foreign.add(name)
+            return None
+        return None if self._deny is not None and self._deny(name) else name
+
+
+# -- what is said ------------------------------------------------------------------------------------------------
+
+
+def _raise_complaint(outcome: Outcome, pattern: str) -> None:
+    if outcome.stopped == "cancelled":
+        raise CallCancelledError("the search was cancelled", step=_STEP)
+    if outcome.complaint and not outcome.stopped:
+        raise BadArgumentError(
+            f"pattern {pattern!r} was refused:\n{outcome.complaint.strip()}", step=_STEP, reason="malformed"
+        )
+
+
+def _grep_line(name: str, match: RawMatch) -> str:
+    text = match.text.decode("utf-8", "replace")
+    if match.cut:
+        return f"{name}:{match.line}:{text}… [long line cut; first match at byte {match.column}]"
+    return f"{name}:{match.line}:{text}"
+
+
+def _match_data(name: str, match: RawMatch) -> dict[str, Any]:
+    data: dict[str, Any] = {"path": name, "line": match.line, "text": match.text.decode("utf-8", "replace")}
+    if match.cut:
+        data["cut"] = True
+    if match.column - 1 <= len(match.text):
+        data["column"] = len(match.text[: match.column - 1].decode("utf-8", "replace")) + 1
+    return data
+
+
+def _cap_notes(shown: int, total: int, outcome: Outcome, what: str, limits: SearchLimits) -> list[str]:
+    notes: list[str] = []
+    if outcome.stopped == "timeout":
+        notes.append(f"stopped after {limits.timeout_s:g} s: the answer is incomplete; narrow the search")
+    if outcome.stopped == "enough":
+        notes.append(f"showing {shown:,} of more than {total - 1:,} {what}s; narrow the search with path or glob")
+    elif total > shown:
+        notes.append(f"showing the first {shown:,} of {total:,} {what}s; narrow the search to see the others")
+    if outcome.program == "python":
+        notes.append("ripgrep was not found: a slower search with Python's regular expressions was used")
+    return notes
+
+
+def _skip_notes(outcome: Outcome, seen: _Seen, place: _Place, deny: Deny | None, *, found: bool) -> list[str]:
+    notes: list[str] = []
+    if place.missing:
+        notes.append(f"there is nothing named {place.missing!r}")
+    parts: list[str] = []
+    for reason, count in outcome.skipped.counts.items():
+        examples = [path for path in outcome.skipped.examples[reason] if deny is None or not deny(path)]
+        shown = f" ({', '.join(examples[:3])}{', …' if count > len(examples[:3]) else ''})" if examples else ""
+        parts.append(f"{count:,} {_WORDS[reason]}{shown}")
+    if seen.foreign:
+        parts.append(f"{len(seen.foreign):,} files in other worktrees")
+    if seen.unnameable:
+        parts.append(f"{seen.unnameable:,} files whose names are not UTF-8")
+    if parts:
+        notes.append("skipped: " + "; ".join(parts))
+    if not found and {"ignored", "dependencies"} & set(outcome.skipped.counts):
+        notes.append("to look into a skipped directory, name it in path")
+    if not found and deny is not None:
+        notes.append("files that policy denies for reading are never shown")
+    return notes
+
+
+def _skip_data(outcome: Outcome, seen: _Seen) -> dict[str, int]:
+    counts: dict[str, int] = {reason: outcome.skipped.counts.get(reason, 0) for reason in _WORDS}
+    return {**counts, "otherWorktrees": len(seen.foreign), "unnameable": seen.unnameable}
