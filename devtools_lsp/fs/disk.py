@@ -1,0 +1,299 @@
+"""The local disk below one root, synchronously: reading through the descriptor walk, and single atomic changes.
+
+Owns reads, listings and the plain methods of SPEC 5.1 (one path at a time, no journal). Transactions are
+`fs.transaction`, the asyncio face is `fs.local`. Raises FileNotFoundError for an absence and the taxonomy's errors
+for everything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Generator, Sequence
+from typing import Literal
+
+from devtools_lsp.errors import DevToolsError, PolicyError
+from devtools_lsp.fs.effects import conflict
+from devtools_lsp.fs.names import check_creatable
+from devtools_lsp.fs.policy import PathPolicy
+from devtools_lsp.fs.protected import Protected
+from devtools_lsp.fs.refusals import not_found, not_regular, refusal
+from devtools_lsp.fs.staging import (
+    DisplacedError,
+    inode_at,
+    open_regular,
+    place_new,
+    place_over,
+    print_at,
+    read_all,
+    take_away,
+    write_staged,
+)
+from devtools_lsp.fs.walk import LIST_FLAGS, READ_FLAGS, Identity, RootWalk, Trail
+from devtools_lsp.ports import Access, DirectoryEntry, FileKind, FileStat
+
+Symlinks = Literal["reject", "inside"]
+
+_MAX_RACES = 16
+
+
+class LocalDisk:
+    """One root, its symlink rule and its policy."""
+
+    def __init__(self, walk: RootWalk, symlinks: Symlinks, policy: PathPolicy | None) -> None:
+        self.walk = walk
+        self.symlinks: Symlinks = symlinks
+        self.policy = policy
+
+    @property
+    def follow(self) -> bool:
+        """Whether mutations follow links (reads always do, as long as these stay inside)."""
+        return self.symlinks == "inside"
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def stat(self, path: str) -> FileStat:
+        """What a path is, links followed."""
+        with self._reading("look at", path), self.walk.walk(path, follow=True) as trail:
+            if trail.missing or trail.status is None:
+                raise not_found(path)
+            return FileStat(_kind(trail.status.st_mode), trail.status.st_size)
+
+    def list(self, path: str) -> list[DirectoryEntry]:
+        """The names in a directory. Names that are not UTF-8 cannot be addressed and are left out."""
+        with self._reading("list", path):
+            descriptor, trail = self.walk.open_directory(path, follow=True)
+            with trail:
+                try:
+                    with os.scandir(descriptor) as entries:
+                        return [
+                            DirectoryEntry(entry.name, _entry_kind(entry)) for entry in entries if _utf8(entry.name)
+                        ]
+                finally:
+                    os.close(descriptor)
+
+    def read(self, path: str) -> bytes:
+        """A regular file's bytes."""
+        return self._read(path, 0, None)
+
+    def read_window(self, path: str, offset: int, limit: int) -> bytes:
+        """At most `limit` bytes of a regular file, from byte `offset`."""
+        return self._read(path, offset, limit)
+
+    def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
+        """Many files; what `read` would have raised for one stands in its place."""
+        found: dict[str, bytes | Exception] = {}
+        for path in paths:
+            try:
+                found[path] = self._read(path, 0, None)
+            except (OSError, DevToolsError) as error:
+                found[path] = error
+        return found
+
+    def hash(self, path: str) -> str:
+        """The SHA-256 of the regular file at a resolved path, no link followed and no policy asked."""
+        with self._reading("read", path), self.walk.walk(path, follow=False) as trail:
+            found = None if trail.missing else print_at(trail.name or ".", trail.descriptor)
+            if found is None:
+                raise not_found(path)
+            return found.sha256
+
+    def _read(self, path: str, offset: int, limit: int | None) -> bytes:
+        with self._reading("read", path):
+            for _ in range(_MAX_RACES):
+                with self.walk.walk(path, follow=True) as trail:
+                    if trail.missing or trail.status is None:
+                        raise not_found(path)
+                    self._judge_reading(trail, path)
+                    if not stat.S_ISREG(trail.status.st_mode):
+                        if stat.S_ISDIR(trail.status.st_mode):
+                            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+                        raise not_regular("read", path)
+                    try:
+                        descriptor = os.open(trail.name, READ_FLAGS, dir_fd=trail.descriptor)
+                    except OSError as error:
+                        if error.errno != errno.ELOOP:
+                            raise
+                        continue  # It became a link after we looked: look again.
+                    try:
+                        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                            raise not_regular("read", path)
+                        return read_all(descriptor, offset, limit)
+                    finally:
+                        os.close(descriptor)
+            raise PolicyError(f"{path!r} keeps turning into a symbolic link", reason="symlink", path=path)
+
+    def _judge_reading(self, trail: Trail, path: str) -> None:
+        if self.policy is not None and trail.path != path:
+            self.policy.judge(trail.path, "read")
+        if self.policy is not None:
+            self.policy.judge(path, "read")
+
+    # -- examining -----------------------------------------------------------------------------------------------
+
+    def examine(self, path: str, access: Access, protected: Protected | None = None) -> tuple[str, tuple[str, ...]]:
+        """Stages 5 and 6 on the disk: the resolved path, and its missing directories (resolved, parents first).
+
+        Every existing component is opened and judged, up to the first missing one; nothing is changed.
+        """
+        follow = access == "read" or self.follow
+        with self._refusing("look at", path), self.walk.walk(path, follow=follow) as trail:
+            real = trail.path
+            if self.policy is not None:
+                identities: tuple[Identity, ...] = trail.identities
+                if trail.status is not None:
+                    identities = (*identities, (trail.status.st_dev, trail.status.st_ino))
+                self.policy.judge(real, access, identities, protected=protected)
+            if access != "read":
+                if trail.status is None:
+                    check_creatable(real)
+                elif not stat.S_ISREG(trail.status.st_mode) and not stat.S_ISDIR(trail.status.st_mode):
+                    raise not_regular("write", path)
+            base = list(trail.parents)
+            missing: list[str] = []
+            for name in trail.missing:
+                base.append(name)
+                missing.append("/".join(base))
+            return real, tuple(missing)
+
+    # -- single changes ------------------------------------------------------------------------------------------
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace or create one file atomically and durably; its mode, owner and attributes stay."""
+        with self._refusing("write", path), self._mutated(path, "write") as trail:
+            temporary = f".devtools-lsp-{secrets.token_hex(8)}.tmp"
+            try:
+                like = open_regular(trail.name, trail.descriptor)
+            except FileNotFoundError:
+                check_creatable(trail.path)
+                write_staged(temporary, trail.descriptor, data, like=None)
+                with self._removing(temporary, trail.descriptor):
+                    place_new(temporary, trail.descriptor, trail.name, trail.descriptor)
+            else:
+                try:
+                    before = print_at(trail.name, trail.descriptor)
+                    write_staged(temporary, trail.descriptor, data, like=like)
+                finally:
+                    os.close(like)
+                with self._removing(temporary, trail.descriptor):
+                    if before is None:
+                        raise conflict({path: "it is gone"})
+                    try:
+                        place_over(temporary, trail.descriptor, trail.name, trail.descriptor, before)
+                    except DisplacedError as error:
+                        raise conflict({path: "its content is another"}) from error
+            _sync(trail.descriptor)
+
+    def delete(self, path: str) -> None:
+        """Delete one regular file."""
+        with self._refusing("delete", path), self._mutated(path, "delete") as trail:
+            before = print_at(trail.name, trail.descriptor)
+            if before is None:
+                raise not_found(path)
+            aside = f".devtools-lsp-{secrets.token_hex(8)}.tmp"
+            try:
+                take_away(trail.name, trail.descriptor, aside, trail.descriptor, before)
+            except DisplacedError as error:
+                raise conflict({path: "its content is another"}) from error
+            os.unlink(aside, dir_fd=trail.descriptor)
+            _sync(trail.descriptor)
+
+    def rename(self, source: str, target: str) -> None:
+        """Move one regular file to where nothing is."""
+        with (
+            self._refusing("move", source),
+            self._mutated(source, "delete") as old,
+            self._mutated(target, "create") as new,
+        ):
+            os.close(open_regular(old.name, old.descriptor))
+            check_creatable(new.path)
+            place_new(old.name, old.descriptor, new.name, new.descriptor)
+            _sync(new.descriptor)
+            _sync(old.descriptor)
+
+    def mkdir(self, path: str) -> None:
+        """Make one directory; its parent exists, and so may it."""
+        with self._refusing("make the directory", path), self._mutated(path, "create") as trail:
+            if trail.status is not None and stat.S_ISDIR(trail.status.st_mode):
+                return
+            check_creatable(trail.path)
+            os.mkdir(trail.name, 0o777, dir_fd=trail.descriptor)
+            _sync(trail.descriptor)
+
+    @contextlib.contextmanager
+    def _mutated(self, path: str, access: Access) -> Generator[Trail]:
+        with self.walk.walk(path, follow=self.follow) as trail:
+            if not trail.name:
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if self.policy is not None:
+                self.policy.judge(trail.path, access, trail.identities)
+            if trail.missing:
+                raise not_found(trail.parent)
+            yield trail
+
+    @contextlib.contextmanager
+    def _removing(self, temporary: str, directory: int) -> Generator[None]:
+        """Leave no temporary behind, whether it was moved into place, swapped for the old file, or not used."""
+        try:
+            yield
+        finally:
+            if inode_at(temporary, directory) is not None:
+                os.unlink(temporary, dir_fd=directory)
+
+    # -- errors --------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _reading(self, doing: str, path: str) -> Generator[None]:
+        """Keep absences typed and put everything else into the taxonomy."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise not_found(path) from error
+        except OSError as error:
+            raise refusal(error, doing, path) from error
+
+    @contextlib.contextmanager
+    def _refusing(self, doing: str, path: str) -> Generator[None]:
+        try:
+            yield
+        except FileExistsError as error:
+            raise conflict({path: "something is there now"}) from error
+        except FileNotFoundError as error:
+            raise not_found(error.filename if isinstance(error.filename, str) else path) from error
+        except OSError as error:
+            raise refusal(error, doing, path) from error
+
+
+def _sync(directory: int) -> None:
+    descriptor = os.open(".", LIST_FLAGS, dir_fd=directory)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _kind(mode: int) -> FileKind:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(mode) else "other"
+
+
+def _entry_kind(entry: os.DirEntry[str]) -> FileKind:
+    if entry.is_symlink():
+        return "symlink"
+    if entry.is_file(follow_symlinks=False):
+        return "file"
+    return "directory" if entry.is_dir(follow_symlinks=False) else "other"
+
+
+def _utf8(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

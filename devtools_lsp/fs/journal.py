@@ -1,0 +1,424 @@
+"""The journal's place on disk: records of transactions, their before-images, and who may touch them.
+
+Owns the layout, the record format, locking between processes, and retention. `fs.transaction` writes records,
+`fs.recovery` reads those that a crash left, `fs.undo` those that are kept for undoing. Blocks; knows no policy.
+
+Layout: `<place>/<session>/`, one session a process, locked while it lives; in it `<id>.intent` (prepared) which
+is renamed to `<id>.done` (committed), `<id>.old.<n>` before-images, and for the length of a commit `<id>.new.<n>`,
+`<id>.gone.<n>` and `<id>.strays`. A session whose process died is adopted by the next one that opens the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from devtools_lsp.errors import InvalidConfigError
+from devtools_lsp.fs.names import JOURNAL_DIRECTORY
+from devtools_lsp.fs.staging import Print, open_regular, read_all
+from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, mount_of
+
+FORMAT = 1
+JOURNAL_IN_GIT = "devtools-lsp"
+"""The journal's directory inside a git directory."""
+_LOCK = "lock"
+_SESSION = re.compile(r"[0-9a-f]{16}")
+_RECORD = re.compile(r"(\d{20}-[0-9a-f]{8})\.(intent|done|strays)")
+_PARTS = re.compile(r"(\d{20}-[0-9a-f]{8})\.(?:new|old|gone|back)\.\d+|(\d{20}-[0-9a-f]{8})\.writing")
+_STRAY = re.compile(r"\.devtools-lsp-\d{20}-[0-9a-f]{8}-\w+\.tmp")
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A file's fingerprint in a record; see `staging.Print`."""
+
+    ino: int
+    sha256: str
+    size: int
+    mode: int
+
+    @classmethod
+    def of(cls, found: Print) -> Image:
+        """From a fingerprint."""
+        return cls(found.ino, found.sha256, found.size, found.mode)
+
+    def to_print(self) -> Print:
+        """To a fingerprint."""
+        return Print(self.ino, self.sha256, self.size, self.mode)
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One path of a transaction: what was there and what comes, None = absent. `n` numbers its files.
+
+    `moved_from` is the path whose file this one is, for moves. `stage` is the resolved directory in which it was
+    staged when the journal's own would not do (another mount, an inherited ACL); None = in the journal.
+    """
+
+    n: int
+    path: str
+    before: Image | None
+    after: Image | None
+    moved_from: str | None = None
+    stage: str | None = None
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One transaction. `light`: a single atomic rename, so that a crash leaves either state and neither is undone.
+
+    `directories` are those it makes, parents first. `undone_by` names the plan that undid it, `undoes` the one it
+    undid.
+    """
+
+    format: int
+    id: str
+    plan: str
+    time: float
+    light: bool
+    entries: tuple[Entry, ...]
+    directories: tuple[str, ...] = ()
+    undone_by: str | None = None
+    undoes: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much is kept for undo: the last plans, their age in seconds, the bytes of their before-images."""
+
+    plans: int = 50
+    age_s: float = 7 * 24 * 3600.0
+    size: int = 256 * 1024 * 1024
+
+
+class Journal:
+    """One process's session in the journal of one root."""
+
+    def __init__(self, parent: int, name: str, *, retention: Retention | None = None) -> None:
+        """The journal is the directory `name` in an open directory; it is made 0700 when absent. Raises OSError."""
+        self.retention = retention or Retention()
+        self._place = _private_directory(parent, name)
+        self.session = secrets.token_hex(8)
+        # It gets its final name once it is locked: a session without a holder may be adopted at any moment.
+        os.mkdir(f"{self.session}.new", 0o700, dir_fd=self._place)
+        self.descriptor = os.open(f"{self.session}.new", LIST_FLAGS, dir_fd=self._place)
+        self._lock = _locked(self.descriptor)
+        os.rename(f"{self.session}.new", self.session, src_dir_fd=self._place, dst_dir_fd=self._place)
+        self.mount = mount_of(self.descriptor)
+        self._records: dict[str, Record] = {}
+        self._closed = False
+
+    @classmethod
+    def open(cls, root: RootWalk, *, retention: Retention | None = None) -> Journal:
+        """The journal of a root: in its git directory where that is on the root's mount, else in the root.
+
+        Raises InvalidConfigError when neither can be used.
+        """
+        git = _git_directory(root)
+        try:
+            if git is not None:
+                return cls(git, JOURNAL_IN_GIT, retention=retention)
+            journal = cls(root.descriptor, JOURNAL_DIRECTORY, retention=retention)
+            journal._ignore_itself()
+            return journal
+        except OSError as error:
+            where = f".git/{JOURNAL_IN_GIT}" if git is not None else JOURNAL_DIRECTORY
+            raise InvalidConfigError(
+                f"root: the journal {where} cannot be used ({error.strerror}); make it a directory of your own, or run "
+                "read-only"
+            ) from error
+        finally:
+            if git is not None:
+                os.close(git)
+
+    def close(self) -> None:
+        """Give the session up; what it holds is adopted by the next one. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        os.close(self._lock)
+        os.close(self.descriptor)
+        os.close(self._place)
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def new_id(self) -> str:
+        """An id that sorts by time."""
+        return f"{time.time_ns():020d}-{secrets.token_hex(4)}"
+
+    def write_intent(self, record: Record, *, durable: bool) -> None:
+        """Put a record in place as prepared; with `durable` it and its before-images survive a power cut."""
+        name = f"{record.id}.intent"
+        data = msgspec.json.encode(record)
+        if not durable:
+            self._create(name, data)
+            return
+        self._create(f"{record.id}.writing", data, durable=True)
+        self._rename(f"{record.id}.writing", name)
+        os.fsync(self.descriptor)
+
+    def commit(self, record: Record, *, durable: bool) -> None:
+        """Mark a prepared record as committed."""
+        self._rename(f"{record.id}.intent", f"{record.id}.done")
+        if durable:
+            try:
+                os.fsync(self.descriptor)
+            except OSError:
+                # Not known to be durable, so not acknowledged: back to prepared, for the caller to undo.
+                self._rename(f"{record.id}.done", f"{record.id}.intent")
+                raise
+        self._records[record.id] = record
+
+    def replace(self, record: Record) -> None:
+        """Rewrite a committed record."""
+        self._create(f"{record.id}.writing", msgspec.json.encode(record))
+        self._rename(f"{record.id}.writing", f"{record.id}.done")
+        self._records[record.id] = record
+
+    def note_strays(self, id_: str, strays: Sequence[tuple[str, str]]) -> None:
+        """Say what is about to be made in the tree before the intent: temporaries (directory, name), and directories
+        (directory, ""). So a crash leaves none of it.
+        """
+        self.discard(f"{id_}.strays")
+        self._create(f"{id_}.strays", msgspec.json.encode(strays))
+
+    def forget(self, record_id: str) -> None:
+        """Remove a committed record with its before-images."""
+        record = self._records.pop(record_id, None)
+        # The record goes first: files without one are litter that the next start sweeps, a record without its
+        # before-images would promise what it cannot keep.
+        self.discard(f"{record_id}.done")
+        for entry in record.entries if record is not None else ():
+            self.discard(f"{record_id}.old.{entry.n}")
+
+    def discard(self, name: str) -> None:
+        """Remove one file of this session if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.descriptor)
+
+    def records(self) -> list[Record]:
+        """The committed records of this session, adopted ones included, oldest first."""
+        return sorted(self._records.values(), key=lambda record: record.id)
+
+    def find(self, record_id: str) -> Record | None:
+        """A committed record."""
+        return self._records.get(record_id)
+
+    # -- sessions that died --------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def abandoned(self) -> Generator[list[Abandoned]]:
+        """The sessions whose processes are gone, locked for the length of the block."""
+        found: list[Abandoned] = []
+        try:
+            for name in sorted(_names(self._place)):
+                if name == self.session or not _SESSION.fullmatch(name):
+                    continue
+                session = self._seize(name)
+                if session is not None:
+                    found.append(session)
+            yield found
+        finally:
+            for session in found:
+                session.close()
+
+    def _seize(self, name: str) -> Abandoned | None:
+        try:
+            descriptor = os.open(name, LIST_FLAGS, dir_fd=self._place)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return None
+            raise
+        try:
+            lock = _locked(descriptor)
+            if os.fstat(lock).st_nlink:
+                return Abandoned(name, descriptor, lock)
+            # Another process adopted it between our two calls.
+            os.close(lock)
+            os.close(descriptor)
+            return None
+        except (BlockingIOError, FileNotFoundError):
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def adopt(self, session: Abandoned) -> None:
+        """Take over the committed records of a session that has nothing prepared any more, and remove it."""
+        records = {record.id: record for record in session.records("done")}
+        for name in sorted(_names(session.descriptor), key=lambda name: name.endswith(".done")):
+            known = _PARTS.fullmatch(name) or _RECORD.fullmatch(name)
+            id_ = (known.group(1) or known.group(2)) if known else None
+            if id_ in records and (name.endswith(".done") or f"{id_}.old." in name):
+                os.rename(name, name, src_dir_fd=session.descriptor, dst_dir_fd=self.descriptor)
+            elif name != _LOCK:
+                os.unlink(name, dir_fd=session.descriptor)
+        self._records.update(records)
+        os.unlink(_LOCK, dir_fd=session.descriptor)
+        os.rmdir(session.name, dir_fd=self._place)
+
+    def prune(self, *, slack: int = 0) -> None:
+        """Forget what is beyond the retention; `slack` more plans are tolerated before anything is done."""
+        records = self.records()
+        plans = {record.plan: None for record in reversed(records)}
+        size = sum(_bytes_kept(record) for record in records)
+        oldest = time.time() - self.retention.age_s
+        young = not records or records[0].time >= oldest
+        if young and len(plans) <= self.retention.plans + slack and size <= self.retention.size:
+            return
+        kept_plans = set(list(plans)[: self.retention.plans])
+        kept_size = 0
+        for record in reversed(records):
+            kept_size += _bytes_kept(record)
+            if record.plan not in kept_plans or record.time < oldest or kept_size > self.retention.size:
+                self.forget(record.id)
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def _create(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o600, dir_fd=self.descriptor)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _rename(self, old: str, new: str) -> None:
+        os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def _ignore_itself(self) -> None:
+        try:
+            descriptor = os.open(
+                ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._place
+            )
+        except FileExistsError:
+            return
+        try:
+            os.write(descriptor, b"*\n")
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(slots=True)
+class Abandoned:
+    """A session of a process that is gone, locked by us."""
+
+    name: str
+    descriptor: int
+    lock: int
+
+    def records(self, state: str) -> list[Record]:
+        """Its readable records in a state (`intent` or `done`), newest first: the order in which they are undone.
+
+        A record that does not parse was being written when the machine stopped: nothing of it had begun.
+        """
+        found: list[Record] = []
+        for name in sorted(_names(self.descriptor), reverse=True):
+            known = _RECORD.fullmatch(name)
+            if known is None or known.group(2) != state:
+                continue
+            try:
+                record = msgspec.json.decode(self._read(name), type=Record)
+            except (msgspec.DecodeError, OSError):
+                continue
+            if record.format == FORMAT and record.id == known.group(1):
+                found.append(record)
+        return found
+
+    def strays(self) -> list[tuple[str, str]]:
+        """What may stand in the tree; see `Journal.note_strays`. Only names of our own form are returned."""
+        found: list[tuple[str, str]] = []
+        for name in _names(self.descriptor):
+            known = _RECORD.fullmatch(name)
+            if known is None or known.group(2) != "strays":
+                continue
+            try:
+                listed = msgspec.json.decode(self._read(name), type=list[tuple[str, str]])
+            except (msgspec.DecodeError, OSError):
+                continue
+            found.extend((where, stray) for where, stray in listed if not stray or _STRAY.fullmatch(stray))
+        return found
+
+    def _read(self, name: str) -> bytes:
+        descriptor = open_regular(name, self.descriptor)
+        try:
+            return read_all(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Unlock it."""
+        os.close(self.lock)
+        os.close(self.descriptor)
+
+
+def stray_name(id_: str, label: str) -> str:
+    """The name of a temporary that has to stand in the tree itself."""
+    return f".devtools-lsp-{id_}-{label}.tmp"
+
+
+def _names(directory: int) -> list[str]:
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries]
+
+
+def _bytes_kept(record: Record) -> int:
+    return sum(entry.before.size for entry in record.entries if entry.before is not None)
+
+
+def _private_directory(parent: int, name: str) -> int:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=parent)
+    descriptor = os.open(name, LIST_FLAGS, dir_fd=parent)
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid():
+        os.close(descriptor)
+        raise PermissionError(errno.EPERM, "it belongs to another user", name)
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        os.fchmod(descriptor, 0o700)
+    return descriptor
+
+
+def _locked(directory: int) -> int:
+    """The descriptor of a session's lock file, locked; raises BlockingIOError when its process is alive."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(_LOCK, flags, 0o600, dir_fd=directory)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _git_directory(root: RootWalk) -> int | None:
+    """`<root>/.git`, opened, when it is a real directory of ours on the root's own mount.
+
+    A `.git` file (a worktree, a submodule) points to where the root does not reach, so the journal stays inside.
+    """
+    try:
+        descriptor = os.open(".git", LIST_FLAGS, dir_fd=root.descriptor)
+    except OSError:
+        return None
+    status = os.fstat(descriptor)
+    if (
+        status.st_dev == os.fstat(root.descriptor).st_dev
+        and status.st_uid == os.geteuid()
+        and mount_of(descriptor) == mount_of(root.descriptor)
+        and os.access(".", os.W_OK | os.X_OK, dir_fd=descriptor)
+    ):
+        return descriptor
+    os.close(descriptor)
+    return None

@@ -1,0 +1,206 @@
+"""The local file system as the pipeline sees it: the asyncio face of `disk`, `transaction`, `recovery` and `undo`.
+
+Owns the threads and the lock. Blocking work runs in threads of its own, one hop a call however many files it
+concerns; `read_many` and `commit` exist for that reason. A cancelled caller still gets the truth: a commit that has
+begun is waited for, since its thread cannot be stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from devtools_lsp.errors import DevToolsError, StepUnavailableError
+from devtools_lsp.fs.disk import LocalDisk, Symlinks
+from devtools_lsp.fs.journal import Journal, Retention
+from devtools_lsp.fs.policy import PathPolicy
+from devtools_lsp.fs.recovery import RecoveryReport, recover
+from devtools_lsp.fs.transaction import Transaction
+from devtools_lsp.fs.undo import UndoPlan, mark_undone, plan_undo
+from devtools_lsp.fs.walk import RootWalk
+from devtools_lsp.ports import Access, Cancellation, DirectoryEntry, FileStat, Mutation
+
+_T = TypeVar("_T")
+_THREADS = 4
+
+
+class LocalFileSystem:
+    """The files below one root, reached by descriptor walk only.
+
+    `symlinks="reject"`: mutations refuse links, reads follow those that stay inside; `"inside"`: both follow. With
+    `journaled` (the default) `commit` is a transaction and `atomic` is True; without, only the plain methods exist
+    and nothing can be undone. The policy is judged again on what each walk resolves, so that a name that is swapped
+    after the gauntlet has looked at it gains nothing. Close it when done. Raises InvalidConfigError.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        symlinks: Symlinks = "reject",
+        policy: PathPolicy | None = None,
+        journaled: bool = True,
+        retention: Retention | None = None,
+    ) -> None:
+        self._walk = RootWalk(root)
+        try:
+            self.journal = Journal.open(self._walk, retention=retention) if journaled else None
+        except BaseException:
+            self._walk.close()
+            raise
+        self.root = root
+        self.disk = LocalDisk(self._walk, symlinks, policy)
+        self._policy = policy
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="devtools-lsp-fs")
+
+    @property
+    def atomic(self) -> bool:
+        """Whether `commit` is there: all or nothing across files, also after a crash."""
+        return self.journal is not None
+
+    def close(self) -> None:
+        """Wait for what is running and give everything back. A second call does nothing."""
+        self._threads.shutdown()
+        with self._lock:
+            if self.journal is not None:
+                self.journal.close()
+            self._walk.close()
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    async def stat(self, path: str) -> FileStat:
+        """What a path is, links followed; raises FileNotFoundError."""
+        return await self._hop(lambda: self.disk.stat(path))
+
+    async def list(self, path: str) -> list[DirectoryEntry]:
+        """The names in a directory, unsorted; raises FileNotFoundError."""
+        return await self._hop(lambda: self.disk.list(path))
+
+    async def read(self, path: str) -> bytes:
+        """A regular file's bytes; raises FileNotFoundError, PolicyError for secrets, links out and devices."""
+        return await self._hop(lambda: self.disk.read(path))
+
+    async def read_window(self, path: str, offset: int, limit: int) -> bytes:
+        """At most `limit` bytes from byte `offset`."""
+        return await self._hop(lambda: self.disk.read_window(path, offset, limit))
+
+    async def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
+        """Many files in one hop; what `read` would have raised for one stands in its place."""
+        return await self._hop(lambda: self.disk.read_many(paths))
+
+    async def examine_many(self, paths: Sequence[tuple[str, Access]]) -> list[tuple[str, tuple[str, ...]]]:
+        """`LocalDisk.examine` for many paths in one hop; the first refusal is raised."""
+
+        def work() -> list[tuple[str, tuple[str, ...]]]:
+            protected = self._policy.protected() if self._policy is not None else None
+            return [self.disk.examine(path, access, protected) for path, access in paths]
+
+        return await self._hop(work)
+
+    # -- changing ------------------------------------------------------------------------------------------------
+
+    async def write(self, path: str, data: bytes) -> None:
+        """Replace or create one file whose parent exists."""
+        await self._change(lambda: self.disk.write(path, data))
+
+    async def delete(self, path: str, signal: Cancellation | None = None) -> None:
+        """Delete one regular file."""
+        _check(signal)
+        await self._change(lambda: self.disk.delete(path))
+
+    async def rename(self, source: str, target: str, signal: Cancellation | None = None) -> None:
+        """Move one regular file to where nothing is."""
+        _check(signal)
+        await self._change(lambda: self.disk.rename(source, target))
+
+    async def mkdir(self, path: str, signal: Cancellation | None = None) -> None:
+        """Make one directory."""
+        _check(signal)
+        await self._change(lambda: self.disk.mkdir(path))
+
+    async def commit(self, plan: str, mutations: Sequence[Mutation]) -> None:
+        """Land all mutations or none, journalled; see `TransactionalFileSystem`.
+
+        Raises ConflictError, PolicyError or StepFailedError with nothing changed. The one exception is
+        `transaction.PartlyLandedError`, when taking back fails too: its `landed` says what stayed.
+        """
+        await self._change(lambda: self.commit_now(plan, mutations))
+
+    def commit_now(self, plan: str, mutations: Sequence[Mutation]) -> None:
+        """`commit`, blocking, without the lock: for callers that own the thread."""
+        if self.journal is None:
+            raise StepUnavailableError("this file system was opened without a journal, so it has no commit")
+        Transaction(self._walk, self.journal, self._policy, follow=self.disk.follow).commit(plan, mutations)
+
+    # -- recovery and undo ---------------------------------------------------------------------------------------
+
+    def recover_now(self) -> RecoveryReport:
+        """Settle what dead processes left; call it once, before anything is written. Blocks."""
+        if self.journal is None:
+            return RecoveryReport()
+        with self._lock:
+            return recover(self._walk, self.journal, self._policy)
+
+    async def undo_plan(self, plan: str | None = None) -> UndoPlan:
+        """How to take a plan (default: the last one) back; send its mutations through gate and gauntlet.
+
+        Afterwards call `mark_undone`. Raises BadArgumentError (`notFound`) when it is not kept.
+        """
+        journal = self._require_journal()
+        return await self._change(lambda: plan_undo(journal, plan, self._look))
+
+    async def mark_undone(self, plan: str, by: str) -> None:
+        """Remember that the mutations of `undo_plan(plan)` landed under the plan id `by`."""
+        journal = self._require_journal()
+        await self._change(lambda: mark_undone(journal, plan, by))
+
+    def _require_journal(self) -> Journal:
+        if self.journal is None:
+            raise StepUnavailableError("this file system was opened without a journal, so nothing can be undone")
+        return self.journal
+
+    def _look(self, path: str) -> str | None:
+        try:
+            return self.disk.hash(path)
+        except FileNotFoundError:
+            return None
+        except DevToolsError as error:
+            return f"refused: {error.message}"
+
+    # -- threads -------------------------------------------------------------------------------------------------
+
+    async def _hop(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _change(self, work: Callable[[], _T]) -> _T:
+        """Run one change at a time, and wait for its end even if the caller is cancelled meanwhile."""
+
+        def locked() -> _T:
+            with self._lock:
+                return work()
+
+        future = asyncio.get_running_loop().run_in_executor(self._threads, locked)
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.shield(future)
+            except asyncio.CancelledError as error:
+                cancelled = error
+            except Exception:
+                break  # Raised below, from the future itself.
+        if cancelled is not None and future.exception() is None:
+            raise LandedThenCancelled from cancelled
+        return future.result()
+
+
+class LandedThenCancelled(asyncio.CancelledError):
+    """The caller was cancelled while a change was running, and the change landed."""
+
+
+def _check(signal: Cancellation | None) -> None:
+    if signal is not None and signal.cancelled:
+        raise asyncio.CancelledError(signal.reason)

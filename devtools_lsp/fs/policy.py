@@ -1,0 +1,149 @@
+"""The path policy: ordered rules of the operator over mandatory denies that no rule opens (SPEC 5.2.3, 5.2.4).
+
+Owns the verdict on one path. It is asked with names (pure) and, where the caller has them, with the identities of
+the directories that a walk opened, with contents, and with what stands beside the file. It opens nothing itself
+except through `ProtectedPlaces`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, cast
+
+from devtools_lsp.errors import BadArgumentError, InvalidConfigError, PolicyError
+from devtools_lsp.fs.names import always_ask, denied_component, fold, fold_path, is_pyproject, is_repository_layout
+from devtools_lsp.fs.protected import Protected, ProtectedPlaces
+from devtools_lsp.fs.walk import Identity
+from devtools_lsp.paths import PathPattern
+from devtools_lsp.ports import Access
+
+DEFAULT_DENY_READ = ("**/.env", "**/.env.*", "**/*.pem", "**/id_rsa", "**/id_ecdsa", "**/id_ed25519")
+"""Secrets that are not read unless the operator says otherwise."""
+
+
+class PathPolicy:
+    """Which paths may be read and written. Deny wins; what no `allow_write` pattern covers is refused."""
+
+    def __init__(
+        self,
+        allow_write: Sequence[str] = ("**",),
+        deny_write: Sequence[str] = (),
+        deny_read: Sequence[str] = DEFAULT_DENY_READ,
+        *,
+        root: str | None = None,
+        own_paths: Sequence[str] = (),
+    ) -> None:
+        """Patterns are those of SPEC 3.2; wildcards match dot-names here, and denies match folded names too.
+
+        `root` (absolute) turns on the discovery of git directories and identities; without it only names are
+        judged, as for file systems that are not local. `own_paths` are the daemon's state, journal, socket, token
+        and configuration: absolute, or relative to the root. Raises InvalidConfigError naming the key.
+        """
+        self._allow_write = _patterns("allow_write", allow_write)
+        self._deny_write = _with_folded(_patterns("deny_write", deny_write))
+        self._deny_read = _with_folded(_patterns("deny_read", deny_read))
+        self._own = frozenset(fold_path(path) for path in own_paths if not path.startswith("/"))
+        self._places = ProtectedPlaces(root, own_paths) if root is not None else None
+
+    def protected(self) -> Protected:
+        """The protected places as they are now; blocks for a moment when git has to be asked."""
+        return self._places.current() if self._places is not None else Protected()
+
+    def judge(
+        self,
+        path: str,
+        access: Access,
+        identities: Iterable[Identity] = (),
+        *,
+        protected: Protected | None = None,
+    ) -> None:
+        """Refuse by raising PolicyError (`protected`); `path` is root-relative, lexical or resolved.
+
+        `protected` saves looking the places up again when many paths are judged at once.
+        """
+        if access == "read":
+            if _denied(self._deny_read, path):
+                raise _refused(path, "reading it is denied by the policy (deny_read)")
+            return
+        self.judge_name(path)
+        places = protected if protected is not None else self.protected()
+        folded = fold_path(path)
+        if folded in places.names or any(
+            folded == prefix or folded.startswith(prefix + "/") for prefix in (*places.prefixes, *self._own)
+        ):
+            raise _refused(path, "it belongs to git's or the daemon's own files: no rule and no approval opens it")
+        if not places.identities.isdisjoint(identities):
+            raise _refused(path, "it is another name of a protected directory: no rule and no approval opens it")
+
+    def judge_name(self, path: str) -> None:
+        """The part of `judge` for writing that takes the name alone: mandatory names and the operator's rules."""
+        component = denied_component(path)
+        if component is not None:
+            raise _refused(path, f"{component!r} is protected: no rule and no approval opens it")
+        if _denied(self._deny_write, path):
+            raise _refused(path, "writing it is denied by the policy (deny_write)")
+        if not any(pattern.matches(path, dot_names=True) for pattern in self._allow_write):
+            raise _refused(path, "the policy allows no writing there (allow_write)")
+
+    def judge_content(self, path: str, contents: Iterable[bytes | None]) -> None:
+        """Refuse a pyproject.toml where one of `contents` (before, after; None = absent) holds our configuration."""
+        if is_pyproject(path) and any(carries_configuration(data) for data in contents if data is not None):
+            raise _refused(path, "it carries [tool.devtools-lsp], the daemon's own configuration; a person edits it")
+
+    def judge_layout(self, path: str, directory: str, present: Collection[str]) -> None:
+        """Refuse a write that happens in, or would make, a directory that git takes for a repository.
+
+        `present` are the names of interest (`names.REPOSITORY_MEMBERS`) that `directory` would hold afterwards.
+        """
+        if is_repository_layout(present):
+            raise _refused(
+                path, f"{directory or '.'!r} would be a git repository (HEAD, objects, refs), which can run commands"
+            )
+
+    def readable(self, path: str) -> bool:
+        """Whether reading is allowed, by name."""
+        return not _denied(self._deny_read, path)
+
+    def always_ask(self, path: str) -> bool:
+        """Whether a change is asked about whatever was remembered; see `names.always_ask`."""
+        return always_ask(path)
+
+
+def carries_configuration(data: bytes) -> bool:
+    """Whether the bytes of a pyproject.toml hold `[tool.devtools-lsp]`; what does not parse is judged by its text."""
+    if b"devtools-lsp" not in data and b"\\" not in data and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return False
+    try:
+        parsed: dict[str, Any] = tomllib.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return b"devtools-lsp" in data or b"\0" in data
+    tool = parsed.get("tool")
+    return isinstance(tool, dict) and "devtools-lsp" in cast("dict[str, Any]", tool)
+
+
+def _patterns(key: str, texts: Sequence[str]) -> tuple[PathPattern, ...]:
+    try:
+        return tuple(PathPattern.parse(text) for text in texts)
+    except BadArgumentError as error:
+        raise InvalidConfigError(f"policy.{key}: {error.message}") from error
+
+
+def _with_folded(patterns: Sequence[PathPattern]) -> tuple[tuple[PathPattern, PathPattern], ...]:
+    """Each pattern with its folded form, for denies: where names are case-insensitive `.ENV` is `.env`."""
+    return tuple(
+        (pattern, PathPattern(pattern.text, tuple(fold(segment) or segment for segment in pattern.segments)))
+        for pattern in patterns
+    )
+
+
+def _denied(patterns: Sequence[tuple[PathPattern, PathPattern]], path: str) -> bool:
+    folded = fold_path(path)
+    return any(
+        pattern.matches(path, dot_names=True) or forgiving.matches(folded, dot_names=True)
+        for pattern, forgiving in patterns
+    )
+
+
+def _refused(path: str, why: str) -> PolicyError:
+    return PolicyError(f"{path!r} is refused: {why}", reason="protected", path=path)

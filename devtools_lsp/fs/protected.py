@@ -1,0 +1,185 @@
+"""Where the protected places of one root are: found by asking git and the disk, compared by identity and by path.
+
+Owns the discovery of git directories, of the target of `core.hooksPath`, of the configuration files that git reads,
+and of the daemon's own places. Says nothing about whether a write is allowed; `fs.policy` does. Blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from devtools_lsp.fs.names import DENIED_DIRECTORIES, GIT_HOOKS, fold_path
+from devtools_lsp.fs.walk import Identity
+
+GIT = (
+    "git",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "safe.bareRepository=explicit",
+)
+"""How our own git calls begin, so that reading a repository runs nothing of it. None of them runs a hook."""
+
+_GIT_TIMEOUT_S = 5.0
+_RECHECK_S = 1.0
+_GIT_PARTS = ("", "hooks", "info", "objects", "refs", "modules", "worktrees", "logs")
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """What must not be written: directories by identity, and root-relative folded paths with all below them.
+
+    `names` are folded paths of single files. `git_directory` is the repository's own, absolute, if there is one.
+    """
+
+    identities: frozenset[Identity] = frozenset()
+    prefixes: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    git_directory: str | None = None
+
+
+class ProtectedPlaces:
+    """Finds the protected places of a root and notices when they move."""
+
+    def __init__(self, root: str, own_paths: Sequence[str] = ()) -> None:
+        """`own_paths` are absolute host paths of the daemon's state, journal, socket and configuration."""
+        self._root = os.path.realpath(root)
+        self._own = [os.path.normpath(os.path.join(self._root, path)) for path in own_paths]
+        self._watched: list[str] = []
+        self._seen: tuple[object, ...] = ()
+        self._expires = 0.0
+        self._git_directories: list[str] = []
+        self._top = self._root
+        self._hooks: str | None = None
+        self._origins: list[str] = []
+        self._lock = threading.Lock()
+        self._current = Protected()
+
+    def current(self) -> Protected:
+        """The places as they are now: asked anew when a file that decides them changed, at least once a second."""
+        with self._lock:
+            now = time.monotonic()
+            unchanged = self._expires > 0.0 and self._seen == self._fingerprint()
+            if unchanged and now < self._expires:
+                return self._current
+            if not unchanged:
+                self._ask_git()
+            self._current = self._collect()
+            self._expires = now + _RECHECK_S
+            return self._current
+
+    def _fingerprint(self) -> tuple[object, ...]:
+        found: list[object] = []
+        for path in self._watched:
+            try:
+                status = os.stat(path)
+            except OSError:
+                found.append(None)
+            else:
+                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        return tuple(found)
+
+    def _ask_git(self) -> None:
+        places = _run_git(self._root, "rev-parse", "--absolute-git-dir", "--git-common-dir")
+        lines = places.splitlines() if places is not None else []
+        self._git_directories = [os.path.join(self._root, line) for line in lines]
+        top = _run_git(self._root, "rev-parse", "--show-toplevel")
+        self._top = top.rstrip("\n") if top else self._root
+        self._hooks = None
+        self._origins = []
+        listing = _run_git(self._root, "config", "--list", "--includes", "--show-origin", "-z")
+        fields = listing.split("\0") if listing is not None else []
+        for origin, setting in zip(fields[::2], fields[1::2], strict=False):
+            if origin.startswith("file:"):
+                # Relative origins are relative to where git was run, which is the root.
+                path = os.path.join(self._root, origin[5:])
+                if path not in self._origins:
+                    self._origins.append(path)
+            key, _, value = setting.partition("\n")
+            if key == "core.hookspath" and value:
+                self._hooks = os.path.normpath(os.path.join(self._top, str(_expanded(value))))
+        self._watched = [
+            os.path.join(self._root, ".git"),
+            *(os.path.join(place, name) for place in self._git_directories for name in ("config", "HEAD", "commondir")),
+            *self._origins,
+            str(_expanded("~/.gitconfig")),
+        ]
+        self._seen = self._fingerprint()
+
+    def _collect(self) -> Protected:
+        identities: set[Identity] = set()
+        prefixes: set[str] = set()
+        names: set[str] = set()
+        for place in self._git_directories:
+            for part in _GIT_PARTS:
+                self._protect(os.path.join(place, part), identities, prefixes)
+        if self._hooks is not None:
+            inside = self._relative(self._hooks)
+            if inside == "" or self._root.startswith(self._hooks.rstrip("/") + "/"):
+                # The hooks directory holds the whole workspace: only the hooks themselves can be closed.
+                names.update(hook if inside == "" else "" for hook in GIT_HOOKS)
+                names.discard("")
+            else:
+                self._protect(self._hooks, identities, prefixes)
+        for path in (*self._own, *self._origins):
+            self._protect(path, identities, prefixes)
+        for name in DENIED_DIRECTORIES:
+            self._protect(os.path.join(self._root, name), identities, prefixes)
+        git_directory = self._git_directories[0] if self._git_directories else None
+        return Protected(frozenset(identities), frozenset(prefixes), frozenset(names), git_directory)
+
+    def _protect(self, path: str, identities: set[Identity], prefixes: set[str]) -> None:
+        for spelling in {path, os.path.realpath(path)}:
+            inside = self._relative(spelling)
+            if inside:
+                prefixes.add(fold_path(inside))
+        try:
+            status = os.stat(path)
+        except OSError:
+            return  # It does not exist yet: its path alone is protected.
+        root = os.stat(self._root)
+        if (status.st_dev, status.st_ino) != (root.st_dev, root.st_ino):
+            identities.add((status.st_dev, status.st_ino))
+
+    def _relative(self, path: str) -> str | None:
+        """The path below the root, `""` for the root itself, None outside."""
+        path = os.path.normpath(path)
+        if path == self._root:
+            return ""
+        prefix = self._root.rstrip("/") + "/"
+        return path[len(prefix) :] if path.startswith(prefix) else None
+
+
+def _expanded(path: str) -> Path:
+    """With `~` expanded, where that is possible."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def _run_git(root: str, *arguments: str) -> str | None:
+    """Git's answer; None when it has none to give (no git, no repository, a configuration that it refuses)."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    try:
+        done = subprocess.run(
+            [*GIT, *arguments],
+            cwd=root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0:
+        return None
+    return done.stdout.decode("utf-8", "surrogateescape")

@@ -1,0 +1,219 @@
+"""What is done at start with the transactions that a dead process left: all old or all new, and a report of which.
+
+Runs stages 2 to 8 of the gauntlet on every path again, the policy included, because a forged record must not be a
+way around it. Blocks; nothing else may write meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from typing import Literal
+
+from devtools_lsp.errors import DevToolsError, PolicyError
+from devtools_lsp.fs.faults import point
+from devtools_lsp.fs.journal import Abandoned, Entry, Journal, Record
+from devtools_lsp.fs.names import check_depth
+from devtools_lsp.fs.policy import PathPolicy
+from devtools_lsp.fs.revert import Reverter
+from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, Trail
+from devtools_lsp.paths import parent_of, relative_path
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredPlan:
+    """One interrupted transaction.
+
+    `outcome` says whether its files are all `old` or all `new` now; `stuck` when some could not be reached, so that
+    the next start tries again. `restored` were taken back · `kept` hold what somebody else wrote meanwhile and were
+    not touched · `refused` are named by the record but closed by the policy · `failed` path to reason.
+    """
+
+    plan: str
+    outcome: Literal["old", "new", "stuck"]
+    restored: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What recovery found; empty after an orderly end."""
+
+    plans: tuple[RecoveredPlan, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing had been interrupted."""
+        return not self.plans
+
+    def describe(self) -> list[str]:
+        """One sentence a plan, for the log and for people."""
+        lines: list[str] = []
+        for plan in self.plans:
+            text = f"plan {plan.plan} was interrupted; "
+            text += {
+                "old": "its files hold their old contents",
+                "new": "its files hold their new contents",
+                "stuck": "some of its files could not be restored, and the next start tries again",
+            }[plan.outcome]
+            if plan.kept:
+                text += f"; kept because someone changed them since: {', '.join(plan.kept)}"
+            if plan.refused:
+                text += f"; not touched because the policy closes them: {', '.join(plan.refused)}"
+            lines.extend([text, *(f"  {path}: {why}" for path, why in plan.failed.items())])
+        return lines
+
+
+def recover(walk: RootWalk, journal: Journal, policy: PathPolicy | None) -> RecoveryReport:
+    """Settle every session whose process is gone and adopt what it committed."""
+    plans: list[RecoveredPlan] = []
+    with journal.abandoned() as sessions:
+        for session in sessions:
+            settled = True
+            for record in session.records("intent"):
+                plan = _Recovery(walk, session, record, policy).run()
+                plans.append(plan)
+                settled = settled and plan.outcome != "stuck"
+            if settled:
+                _sweep(walk, session)
+                journal.adopt(session)
+    journal.prune()
+    return RecoveryReport(tuple(plans))
+
+
+class _Recovery:
+    """One prepared record."""
+
+    def __init__(self, walk: RootWalk, session: Abandoned, record: Record, policy: PathPolicy | None) -> None:
+        self._walk = walk
+        self._session = session
+        self._record = record
+        self._policy = policy
+        self._trails: list[Trail] = []
+
+    def run(self) -> RecoveredPlan:
+        point("recovery:start")
+        try:
+            return self._settle()
+        finally:
+            self._close_trails()
+
+    def _settle(self) -> RecoveredPlan:
+        record = self._record
+        reverter = Reverter(self._session.descriptor, record.id, self._open_parent)
+        restored: list[str] = []
+        kept: list[str] = []
+        refused: list[str] = []
+        failed: dict[str, str] = {}
+        reverted: list[Entry] = []
+        new = False
+        for entry in reversed(record.entries):
+            point("recovery:revert")
+            try:
+                self._judge(entry.path)
+            except PolicyError:
+                refused.append(entry.path)
+                continue
+            try:
+                if record.light and reverter.landed(entry) and not reverter.displaced_other(entry):
+                    new = True
+                    continue
+                outcome = reverter.revert(entry)
+            except (OSError, DevToolsError) as error:
+                failed[entry.path] = error.message if isinstance(error, DevToolsError) else str(error.strerror)
+                continue
+            finally:
+                self._close_trails()
+            if outcome == "undone":
+                restored.append(entry.path)
+            elif outcome == "kept":
+                kept.append(entry.path)
+            reverted.append(entry)
+            point("recovery:reverted")
+        if failed:
+            return RecoveredPlan(
+                record.plan, "stuck", tuple(sorted(restored)), tuple(sorted(kept)), tuple(sorted(refused)), failed
+            )
+        if not new:
+            self._remove_directories()
+        self._sync(reverted)
+        point("recovery:forget")
+        self._forget(new)
+        return RecoveredPlan(
+            record.plan,
+            "new" if new else "old",
+            tuple(sorted(restored)),
+            tuple(sorted(kept)),
+            tuple(sorted(refused)),
+        )
+
+    def _judge(self, path: str) -> None:
+        if relative_path(path, self._walk.root) != path or not path:
+            raise PolicyError(f"{path!r} is not a normalized path", reason="malformed", path=path)
+        check_depth(path)
+        if self._policy is None:
+            raise PolicyError("no path policy is configured, so nothing may be written", reason="protected", path=path)
+        self._policy.judge(path, "write")
+        try:
+            trail = self._open_parent(path)
+        except OSError:
+            return  # Reverting meets the same error and reports it.
+        self._policy.judge(path, "write", trail.identities)
+
+    def _open_parent(self, path: str) -> Trail:
+        trail = self._walk.walk(path, follow=False)
+        self._trails.append(trail)
+        return trail
+
+    def _close_trails(self) -> None:
+        while self._trails:
+            self._trails.pop().close()
+
+    def _remove_directories(self) -> None:
+        for directory in reversed(self._record.directories):
+            with contextlib.suppress(OSError, DevToolsError):
+                # Somebody may have put something there, or taken it away: then it is theirs.
+                self._judge(directory)
+                os.rmdir(directory.rpartition("/")[2], dir_fd=self._open_parent(directory).descriptor)
+            self._close_trails()
+
+    def _sync(self, entries: list[Entry]) -> None:
+        for directory in sorted({parent_of(entry.path) for entry in entries}):
+            with contextlib.suppress(FileNotFoundError):
+                trail = self._open_parent(f"{directory}/." if directory else ".")
+                if not trail.missing:
+                    descriptor = os.open(".", LIST_FLAGS, dir_fd=trail.descriptor)
+                    try:
+                        os.fsync(descriptor)
+                    finally:
+                        os.close(descriptor)
+            self._close_trails()
+
+    def _forget(self, new: bool) -> None:
+        session = self._session.descriptor
+        intent = f"{self._record.id}.intent"
+        if new:
+            os.rename(intent, f"{self._record.id}.done", src_dir_fd=session, dst_dir_fd=session)
+        else:
+            os.unlink(intent, dir_fd=session)
+        os.fsync(session)
+
+
+def _sweep(walk: RootWalk, session: Abandoned) -> None:
+    """Remove temporaries that had to stand in the tree itself; only names of our own form are touched."""
+    for directory, name in session.strays():
+        path = f"{directory}/{name or '.'}" if directory else name
+        with contextlib.suppress(OSError, DevToolsError):
+            if relative_path(directory, walk.root) != directory:
+                continue
+            if not name:
+                with walk.walk(directory, follow=False) as trail:
+                    if not trail.missing and trail.name:
+                        os.rmdir(trail.name, dir_fd=trail.descriptor)
+                continue
+            with walk.walk(path, follow=False) as trail:
+                if not trail.missing:
+                    os.unlink(name, dir_fd=trail.descriptor)

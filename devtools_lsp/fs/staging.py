@@ -1,0 +1,234 @@
+"""One file, fully written beside the tree, and its compare-and-swap into place.
+
+Owns bytes, metadata and the atomic step; every name is relative to an open directory and every call blocks.
+Knows no paths, no policy and no journal.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from dataclasses import dataclass
+
+from devtools_lsp.errors import PolicyError
+from devtools_lsp.fs.syscalls import exchange, move_into_gap
+from devtools_lsp.fs.walk import READ_FLAGS
+
+_CHUNK = 1 << 20
+_DROPPED_ATTRIBUTES = frozenset(("security.capability", "security.ima", "security.evm"))
+"""Attributes that vouch for the old content."""
+_DEFAULT_ACL = "system.posix_acl_default"
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """A file's fingerprint: inode, SHA-256 of its bytes, their number, permission bits."""
+
+    ino: int
+    sha256: str
+    size: int
+    mode: int
+
+
+class DisplacedError(Exception):
+    """The target was not what it had to be; it is back in its place and nothing has changed."""
+
+
+def open_regular(name: str, directory: int) -> int:
+    """Open a regular file for reading. Raises PolicyError for FIFOs and devices, OSError (ELOOP) for links."""
+    descriptor = os.open(name, READ_FLAGS, dir_fd=directory)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
+            return descriptor
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        raise PolicyError(f"{name!r} is not a regular file (a FIFO, socket or device)", reason="protected")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_all(descriptor: int, offset: int = 0, limit: int | None = None) -> bytes:
+    """The bytes from `offset`, at most `limit` of them."""
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    wanted = os.fstat(descriptor).st_size - offset + 1 if limit is None else limit
+    first = os.read(descriptor, max(0, min(wanted, _CHUNK)))
+    if limit is None and len(first) < min(wanted, _CHUNK):
+        return first  # A short read of a regular file is its end.
+    pieces = [first]
+    total = len(first)
+    while pieces[-1] and (limit is None or total < limit):
+        pieces.append(os.read(descriptor, _CHUNK if limit is None else min(_CHUNK, limit - total)))
+        total += len(pieces[-1])
+    return b"".join(pieces)
+
+
+def print_of(descriptor: int) -> Print:
+    """The fingerprint of an open file, read from its start."""
+    status = os.fstat(descriptor)
+    if status.st_size <= _CHUNK:
+        data = read_all(descriptor)
+        return Print(status.st_ino, hashlib.sha256(data).hexdigest(), len(data), stat.S_IMODE(status.st_mode))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    digest = hashlib.sha256()
+    size = 0
+    while chunk := os.read(descriptor, _CHUNK):
+        digest.update(chunk)
+        size += len(chunk)
+    return Print(status.st_ino, digest.hexdigest(), size, stat.S_IMODE(status.st_mode))
+
+
+def print_at(name: str, directory: int) -> Print | None:
+    """The fingerprint of a name; None when nothing is there. Raises as `open_regular` does."""
+    try:
+        descriptor = open_regular(name, directory)
+    except FileNotFoundError:
+        return None
+    try:
+        return print_of(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def inode_at(name: str, directory: int) -> int | None:
+    """The inode behind a name, links not followed; None when nothing is there."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        return None
+
+
+def write_staged(name: str, directory: int, data: bytes, *, like: int | None, mode: int | None = None) -> int:
+    """Create `name` with `data`, durably, and return its inode; an existing name is an error.
+
+    `like` is an open file whose mode, owner and extended attributes it gets. Without one it is an ordinary new
+    file, of permission bits `mode` if given. A failure leaves nothing behind.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o666 if like is None else 0o600, dir_fd=directory)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        if like is not None:
+            clone_metadata(like, descriptor)
+        elif mode is not None:
+            os.fchmod(descriptor, mode & 0o777)
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_ino
+    except BaseException:
+        os.unlink(name, dir_fd=directory)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def copy_staged(source: int, name: str, directory: int) -> int:
+    """Create `name` as a durable copy of an open file, metadata included, and return its inode."""
+    return write_staged(name, directory, read_all(source), like=source)
+
+
+def clone_metadata(source: int, target: int) -> None:
+    """Give `target` the owner, extended attributes and permission bits (without set-id) of `source`."""
+    old = os.fstat(source)
+    new = os.fstat(target)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        os.fchown(target, old.st_uid, old.st_gid)
+    if hasattr(os, "listxattr"):
+        _clone_attributes(source, target)
+    os.fchmod(target, old.st_mode & 0o777)
+
+
+def _clone_attributes(source: int, target: int) -> None:
+    try:
+        names = os.listxattr(source)
+    except OSError as error:
+        if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP):
+            return
+        raise
+    for name in names:
+        if name in _DROPPED_ATTRIBUTES:
+            continue
+        try:
+            os.setxattr(target, name, os.getxattr(source, name))
+        except OSError:
+            # Labels that only the administrator sets (security.*, trusted.*) come from the directory instead; what
+            # belongs to the user must be kept or the replacement refused.
+            if name.startswith(("user.", "system.")):
+                raise
+
+
+def inherits(directory: int) -> bool:
+    """Whether files made in this directory get more than defaults from it: a set-gid bit or a default ACL."""
+    if os.fstat(directory).st_mode & stat.S_ISGID:
+        return True
+    if not hasattr(os, "getxattr"):
+        return False
+    try:
+        return bool(os.getxattr(f"/proc/self/fd/{directory}", _DEFAULT_ACL))
+    except OSError:
+        return False  # No default ACL, no support for them, or no procfs to ask through.
+
+
+def place_new(staged: str, staging: int, name: str, directory: int) -> None:
+    """Move a staged file to a name where nothing is; raises FileExistsError and then has changed nothing."""
+    move_into_gap(staging, staged, directory, name)
+
+
+def place_over(staged: str, staging: int, name: str, directory: int, expected: Print) -> bool:
+    """Swap a staged file with the target, then compare what was displaced with `expected`.
+
+    Afterwards `staged` names the displaced old file (True), or nothing where the system cannot exchange (False:
+    then the comparison came just before a plain rename). Raises DisplacedError when the target was another file
+    or had other content, which is back in its place then, and FileNotFoundError when it was gone.
+    """
+    ours = inode_at(staged, staging)
+    if not exchange(staging, staged, directory, name):
+        if not _same_file(name, directory, expected):
+            raise DisplacedError(name)
+        os.rename(staged, name, src_dir_fd=staging, dst_dir_fd=directory)
+        return False
+    if _same_file(staged, staging, expected):
+        return True
+    # Somebody replaced or changed it in the last moment: theirs goes back. If yet another file has taken our place
+    # meanwhile it is the newer one, so swapping goes on until what comes out is ours.
+    for _ in range(16):
+        exchange(staging, staged, directory, name)
+        if inode_at(staged, staging) == ours:
+            break
+    raise DisplacedError(name)
+
+
+def take_away(name: str, directory: int, aside: str, aside_directory: int, expected: Print) -> None:
+    """Move the target aside, then compare it with `expected`; raises DisplacedError having put it back.
+
+    The error names where the file is: its own name, or a sibling `<name>.<hex>.kept` if its own was taken meanwhile.
+    """
+    os.rename(name, aside, src_dir_fd=directory, dst_dir_fd=aside_directory)
+    if _same_file(aside, aside_directory, expected):
+        return
+    try:
+        move_into_gap(aside_directory, aside, directory, name)
+    except FileExistsError as error:
+        # A still newer file stands there, and neither may be lost: the older one stays beside it.
+        raise DisplacedError(keep_beside(aside, aside_directory, name, directory)) from error
+    raise DisplacedError(name)
+
+
+def keep_beside(taken: str, place: int, name: str, directory: int) -> str:
+    """Put a file that lost its name next to the one that has it now; returns `<name>.<hex>.kept`."""
+    kept = f"{name[:60]}.{secrets.token_hex(4)}.kept"
+    move_into_gap(place, taken, directory, kept)
+    return kept
+
+
+def _same_file(name: str, directory: int, expected: Print) -> bool:
+    try:
+        found = print_at(name, directory)
+    except (OSError, PolicyError):
+        return False
+    return found is not None and (found.ino, found.sha256) == (expected.ino, expected.sha256)
