@@ -173,9 +173,6 @@ class Calls:
         self._bytes = 0
         self._closed = False
 
-    def __len__(self) -> int:
-        return len(self._running)
-
     def start(self, request_id: RequestId, method: str, params: msgspec.Raw) -> None:
         """Run one request as a task of its own; its answer is sent exactly once, whatever happens (I13)."""
         answer = Answer(self._channel, request_id, method)

@@ -285,7 +285,7 @@ class Connection:
             await self._introduce_editor(message)
             await self._to_session(body)
         elif method.startswith("devtools/"):
-            calls = self._calls or await self._unnamed_agent()
+            calls = self._calls if self._calls is not None else self._unnamed_agent()
             params = message.params if isinstance(message.params, msgspec.Raw) else msgspec.Raw(b"{}")
             await self._attach()
             calls.start(request_id, method, params)
@@ -354,7 +354,7 @@ class Connection:
             raise
         Answer(self._channel, request_id, "devtools/initialize").result(result)
 
-    async def _unnamed_agent(self) -> Calls:
+    def _unnamed_agent(self) -> Calls:
         """Somebody calls without an introduction: the role with the least rights."""
         return self._fix_role(self._peer_named(UNNAMED_AGENT, "", "agent"))
 
@@ -382,6 +382,8 @@ class Connection:
     # -- the end -------------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
+        # Whoever is leaving does not count any more, while what it began is still being ended.
+        peer, self._peer = self._peer, None
         if self._calls is not None:
             await self._calls.close(self._end_reason)
         if self._session is not None:
@@ -390,9 +392,9 @@ class Connection:
                     await self._session.closed()
             except Exception:
                 _log.exception("%s: the editor's session did not end well", self._identity)
-        if self._attached and self._peer is not None:
+        if self._attached and peer is not None:
             try:
-                self._doors.agents.detached(self._peer)
+                self._doors.agents.detached(peer)
             except Exception:
                 _log.exception("%s: detached failed", self._identity)
         await self._channel.wait_closed()
