@@ -1,0 +1,146 @@
+"""What attached editors have open, and which of it is unsaved. Implements `ports.Buffers`.
+
+A buffer is dirty when a person would lose something: it was changed since it last was what is on disk, and it is
+not what is on disk now. One that merely waits to be reloaded after an agent's write is not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass
+
+from devtools_lsp.daemon.disk import Disk
+from devtools_lsp.daemon.documents import Document, digest_of
+from devtools_lsp.daemon.lsp_rim import PositionEncoding
+
+_log = logging.getLogger(__name__)
+
+Editor = Hashable
+Changed = Callable[[str], None]
+
+
+@dataclass(slots=True, eq=False)
+class OpenDocument:
+    """One document in one editor. `base` is the digest of the text that was known to be on disk; None: unknown."""
+
+    document: Document
+    version: int
+    base: bytes | None
+    touched: bool
+
+    @property
+    def text(self) -> str:
+        """Its LF text."""
+        return self.document.text
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One content change: `start` and `end` are 0-based (line, character), None for the whole text."""
+
+    text: str
+    start: tuple[int, int] | None = None
+    end: tuple[int, int] | None = None
+
+
+class EditorBuffers:
+    """All open documents of all editors. `changed` is told the path whenever a buffer opens, changes or closes."""
+
+    def __init__(self, disk: Disk, changed: Changed = lambda _path: None) -> None:
+        self._disk = disk
+        self._changed = changed
+        self._open: dict[str, dict[Editor, OpenDocument]] = {}
+
+    def listen(self, changed: Changed) -> None:
+        """Replace who is told."""
+        self._changed = changed
+
+    # -- what editors say ----------------------------------------------------------------------------------------
+
+    def opened(self, editor: Editor, path: str, text: str, version: int, encoding: PositionEncoding) -> None:
+        """didOpen. The text need not be what is on disk: editors restore unsaved buffers."""
+        document = Document(text, encoding)
+        on_disk = self._disk.text(path)
+        # Some editors count a final line break that the file does not have.
+        saved = on_disk is not None and document.text in (on_disk, on_disk + "\n")
+        self._open.setdefault(path, {})[editor] = OpenDocument(
+            document, version, document.digest if saved else None, touched=not saved
+        )
+        self._changed(path)
+
+    def edited(self, editor: Editor, path: str, changes: Sequence[Change], version: int) -> None:
+        """didChange."""
+        found = self.find(editor, path)
+        if found is None:
+            _log.info("a change of %s, which is not open, is dropped", path)
+            return
+        for change in changes:
+            if change.start is None or change.end is None:
+                found.document.replace(change.text)
+            else:
+                found.document.edit(change.start, change.end, change.text)
+        found.version = version
+        found.touched = True
+        self._changed(path)
+
+    def saved(self, editor: Editor, path: str) -> None:
+        """didSave: the editor has just written its text."""
+        found = self.find(editor, path)
+        if found is not None:
+            found.base = found.document.digest
+            found.touched = False
+
+    def closed(self, editor: Editor, path: str) -> None:
+        """didClose."""
+        documents = self._open.get(path, {})
+        if documents.pop(editor, None) is None:
+            return
+        if not documents:
+            del self._open[path]
+        self._changed(path)
+
+    def gone(self, editor: Editor) -> None:
+        """The editor left; its buffers went with it."""
+        for path in [path for path, documents in self._open.items() if editor in documents]:
+            self.closed(editor, path)
+
+    # -- what others ask -----------------------------------------------------------------------------------------
+
+    def dirty(self, paths: Sequence[str]) -> list[str]:
+        """Which of the paths have unsaved changes in some editor."""
+        return [path for path in paths if any(self._dirty(path, found) for found in self._open_in_all(path))]
+
+    def is_dirty(self, editor: Editor, path: str) -> bool:
+        """Whether this editor has unsaved changes in the file."""
+        found = self.find(editor, path)
+        return found is not None and self._dirty(path, found)
+
+    def find(self, editor: Editor, path: str) -> OpenDocument | None:
+        """One editor's document."""
+        return self._open.get(path, {}).get(editor)
+
+    def unsaved_text(self, path: str) -> str | None:
+        """The unsaved text of some editor; None when every buffer is clean."""
+        return next((found.text for found in self._open_in_all(path) if self._dirty(path, found)), None)
+
+    def is_open(self, path: str) -> bool:
+        """Whether some editor has it open."""
+        return path in self._open
+
+    def open_paths(self) -> list[str]:
+        """Everything that is open somewhere."""
+        return sorted(self._open)
+
+    def _open_in_all(self, path: str) -> Collection[OpenDocument]:
+        return self._open.get(path, {}).values()
+
+    def _dirty(self, path: str, found: OpenDocument) -> bool:
+        if not found.touched:
+            return False
+        digest = found.document.digest
+        on_disk = self._disk.text(path)
+        if on_disk is not None and digest_of(on_disk) == digest:
+            found.base = digest
+        found.touched = digest != found.base
+        return found.touched
