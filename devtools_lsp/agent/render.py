@@ -188,12 +188,15 @@ class _Cut:
         lists: dict[str, list[Any]] = {}
         for name in ("unwritten", "unreadable", "written", "changes", "normalized", "engines"):
             lists[name] = self._take(getattr(result, name), floor=floor)
-        urgent = sum(1 for item in self._ordered if item.severity == "error")
-        diagnostics = self._take(self._ordered[:urgent], clip=True)
         delta = result.delta
+        new = set(delta.introduced) if delta is not None else set[Diagnostic]()
+        new_errors = sum(1 for item in self._ordered if item.severity == "error" and item in new)
+        errors = self._counts["error"]
+        diagnostics = self._take(self._ordered[:new_errors], clip=True)
         introduced = self._take(_sorted_new(delta.introduced), clip=True) if delta is not None else []
-        if len(diagnostics) == urgent:
-            diagnostics += self._take(self._ordered[urgent:], clip=True)
+        for start, end in ((new_errors, errors), (errors, len(self._ordered))):
+            if len(diagnostics) == start:
+                diagnostics += self._take(self._ordered[start:end], clip=True)
         resolved = self._take(delta.resolved, clip=True) if delta is not None else []
         pending = self._take(delta.pending) if delta is not None else []
         for name, taken in lists.items():
