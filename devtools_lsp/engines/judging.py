@@ -75,6 +75,7 @@ class Judge:
         self._baselines: OrderedDict[StateKey, dict[str, Judged]] = OrderedDict()
         self._session: Session | None = None
         self._revision = 0
+        self._configuration_names = {name.partition("#")[0] for name in (*spec.config_files, *spec.project_files)}
         self._configurations: dict[Path, Signature | None] = {}
 
     @property
@@ -151,7 +152,7 @@ class Judge:
 
     def _matters(self, event: FileEvent) -> bool:
         name = event.path.rpartition("/")[2]
-        if name in self.spec.config_files or name in self.spec.project_files:
+        if name in self._configuration_names:
             return True
         return self.handles(event.path) and (self.crosses_files or event.kind != "changed")
 

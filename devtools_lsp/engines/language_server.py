@@ -7,21 +7,23 @@ judge is `pending` with a reason, never clean (SPEC 6.5). The server's life belo
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
+
+import msgspec
 
 from devtools_lsp.core.delta import Comparison, Delta
 from devtools_lsp.core.diagnostics import Finding, Pending
+from devtools_lsp.engines.calls import fixed_notes, until_cancelled
 from devtools_lsp.engines.client import ServerGoneError, ServerRefusedError, ServerTimeoutError
 from devtools_lsp.engines.comparing import Comparer, Question
 from devtools_lsp.engines.judging import Answers, Judge
+from devtools_lsp.engines.locate import nearest
 from devtools_lsp.engines.server import EngineBusyError, EngineUnavailableError, LanguageServer
 from devtools_lsp.engines.session import NotOfferedError, Session
-from devtools_lsp.errors import CallCancelledError, StepFailedError, WaitTimeoutError
+from devtools_lsp.errors import StepFailedError, WaitTimeoutError
 from devtools_lsp.ports import EngineCall
 
 T = TypeVar("T")
@@ -38,6 +40,7 @@ class LanguageServerEngine:
         self._judge = judge
         self._comparer = Comparer(judge)
         self._id = server.spec.id
+        self.config: Path | None = None
 
     # -- capabilities
 
@@ -85,8 +88,16 @@ class LanguageServerEngine:
     async def _format(
         self, session: Session, call: EngineCall, path: str, deadline: float
     ) -> tuple[str, list[Finding]]:
-        del call
-        return await session.format(path, deadline=deadline), []
+        """Format one file. A server that answers "no edits" to a broken text is asked why."""
+        text = await session.format(path, deadline=deadline)
+        rules = self._server.spec.syntax_rules
+        if text != call.texts[path] or not rules:
+            return text, []
+        answers = await self._judge.judge(
+            session, self._judge.state(call.texts, call.disk), [path], deadline, at_once=1
+        )
+        broken = [finding for finding in answers.findings([path]) if finding.rule in rules]
+        return text, [_not_formatted(finding) for finding in broken[:1]]
 
     async def _fix(self, session: Session, call: EngineCall, path: str, deadline: float) -> tuple[str, list[Finding]]:
         """Fix one file; the findings that the fixes removed are reported, because a fix may remove code."""
@@ -98,7 +109,7 @@ class LanguageServerEngine:
         left = list(_findings(after, [path]))
         if path in after.unjudged or path in before.unjudged:
             return text, left
-        return text, [*left, *_fixed(_findings(before, [path]), left)]
+        return text, [*left, *fixed_notes(_findings(before, [path]), left)]
 
     async def _changing(
         self,
@@ -148,19 +159,9 @@ class LanguageServerEngine:
 
     async def _leased(self, call: EngineCall, deadline: float, work: Callable[[Session], Awaitable[T]]) -> T:
         """Run `work` with the session, again on a new one if the server dies; ends early when the call is cancelled."""
-        cancelled = asyncio.ensure_future(call.signal.wait())
-        working = asyncio.ensure_future(self._attempts(call, deadline, work))
-        try:
-            await asyncio.wait({cancelled, working}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                return working.result()
-            raise CallCancelledError(f"{self._id}: {call.signal.reason}", step=call.step)
-        finally:
-            cancelled.cancel()
-            if not working.done():
-                working.cancel()
-                with suppress(asyncio.CancelledError):
-                    await working
+        first = next(iter(call.paths), "_")
+        self.config = nearest(self._server.root, first, self._server.spec.config_files)
+        return await until_cancelled(call, self._id, self._attempts(call, deadline, work))
 
     async def _attempts(self, call: EngineCall, deadline: float, work: Callable[[Session], Awaitable[T]]) -> T:
         died = ""
@@ -199,21 +200,5 @@ def _pending(answers: Answers) -> tuple[Pending, ...]:
     return _because({path: unjudged.reason for path, unjudged in answers.unjudged.items()})
 
 
-def _fixed(before: Iterable[Finding], after: Iterable[Finding]) -> list[Finding]:
-    """One note for each finding that is gone; positions of the old text are told in words only."""
-    left = Counter((finding.rule, finding.message) for finding in after)
-    notes: list[Finding] = []
-    for finding in before:
-        key = (finding.rule, finding.message)
-        if left[key] > 0:
-            left[key] -= 1
-            continue
-        notes.append(
-            Finding(
-                path=finding.path,
-                severity="info",
-                message=f"fixed (was line {finding.line}): {finding.message}",
-                rule=finding.rule,
-            )
-        )
-    return notes
+def _not_formatted(cause: Finding) -> Finding:
+    return msgspec.structs.replace(cause, severity="warning", message=f"not formatted: {cause.message}")

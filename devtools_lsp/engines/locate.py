@@ -10,9 +10,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
+
+import msgspec
 
 from devtools_lsp.engines.spec import EngineSpec
 
@@ -132,12 +136,30 @@ def _first(base: Path, pattern: str) -> str | None:
 
 
 def nearest(root: Path, path: str, names: Sequence[str]) -> Path | None:
-    """The nearest of the named files from a file's directory up to the root; in one directory the first named wins."""
+    """The nearest of the named files from a file's directory up to the root; in one directory the first named wins.
+
+    `pyproject.toml#tool.mypy` means the file only where it has that table (TOML and JSON).
+    """
     directory = (root / path).parent
     while True:
         for name in names:
-            if (directory / name).is_file():
-                return directory / name
+            file, _, table = name.partition("#")
+            candidate = directory / file
+            if candidate.is_file() and (not table or _has_table(candidate, table)):
+                return candidate
         if directory == root or root not in directory.parents:
             return None
         directory = directory.parent
+
+
+def _has_table(file: Path, dotted: str) -> bool:
+    try:
+        data = file.read_bytes()
+        value: Any = tomllib.loads(data.decode()) if file.suffix == ".toml" else msgspec.json.decode(data)
+    except (OSError, ValueError, msgspec.DecodeError):
+        return False  # A broken file configures nothing; the tool itself will say what is wrong with it.
+    for part in dotted.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return False
+        value = cast("dict[str, Any]", value)[part]
+    return True

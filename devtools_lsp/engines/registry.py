@@ -7,6 +7,7 @@ hands out `DevEngine` values and the pipeline calls them.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,20 @@ import msgspec
 import psutil
 
 from devtools_lsp.core.result import EngineUse
+from devtools_lsp.engines.command import CommandEngine
+from devtools_lsp.engines.dmypy import DmypyEngine
 from devtools_lsp.engines.guard import Guard
 from devtools_lsp.engines.judging import Judge
 from devtools_lsp.engines.language_server import LanguageServerEngine
-from devtools_lsp.engines.locate import locate_server
+from devtools_lsp.engines.locate import locate_command, locate_server
+from devtools_lsp.engines.process import LaunchError, engine_environment, run_command
 from devtools_lsp.engines.server import LanguageServer, OnEvent, missing_reason
 from devtools_lsp.engines.spec import EngineSpec
 from devtools_lsp.engines.tree import FileEvent, ProjectTree
-from devtools_lsp.ports import Capability, DevEngine
+from devtools_lsp.ports import Capability, DevEngine, Run
+
+VERSION_TIMEOUT_S = 30.0
+_VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
 
 
 class EngineStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -44,42 +51,112 @@ class _Entry:
     def __init__(self, spec: EngineSpec, root: Path, tree: ProjectTree, guard: Guard, on_event: OnEvent) -> None:
         self.spec = spec
         self.root = root
-        self.config: Path | None = None
+        self._guard = guard
         self._version: str | None = None
         self.server: LanguageServer | None = None
-        self.located = locate_server(spec, root)
+        self.served: LanguageServerEngine | None = None
+        self.command: CommandEngine | None = None
+        self.daemon: DmypyEngine | None = None
         self.engine: DevEngine | None = None
+        self.located = locate_server(spec, root)
         if self.located is None:
             return
-        if spec.kind == "language-server":
+        if spec.warm == "dmypy":
+            self.daemon = DmypyEngine(spec, root, tree, guard)
+        elif spec.kind == "language-server":
             self.server = LanguageServer(spec, root, guard, on_event)
             self.server.located = self.located
-            self._serve(LanguageServerEngine(self.server, Judge(self.server.spec, tree)))
+            self.served = LanguageServerEngine(self.server, Judge(self.server.spec, tree))
+        if any(spec.command_for(ability) is not None for ability in spec.capabilities):
+            self.command = CommandEngine(spec, root, tree, guard)
+        self.engine = self._engine()
 
-    def _serve(self, served: LanguageServerEngine) -> None:
+    def _engine(self) -> DevEngine:
         spec = self.spec
-        extensions = frozenset(spec.extensions)
-        formats = Capability(run=served.format, extensions=extensions)
-        lints = Capability(
-            run=served.lint, extensions=extensions, fixable="fix" in spec.capabilities, compare=served.compare
-        )
-        checks = Capability(run=served.judge, extensions=extensions, compare=served.compare)
-        self.engine = DevEngine(
+        served = self.served
+        return DevEngine(
             id=spec.id,
-            formats=(formats,) if "format" in spec.capabilities else (),
-            lints=(lints,) if "lint" in spec.capabilities else (),
-            checks=(checks,) if "check" in spec.capabilities else (),
+            formats=self._formats(served) if "format" in spec.capabilities else (),
+            lints=self._lints(served) if "lint" in spec.capabilities else (),
+            checks=self._checks(served) if "check" in spec.capabilities else (),
             describe=self.describe,
         )
+
+    def _formats(self, served: LanguageServerEngine | None) -> tuple[Capability, ...]:
+        command = self.spec.command_for("format")
+        if command is not None and self.command is not None:
+            if command.input == "in-place":
+                return (self._in_place(self.command.format_in_place),)
+            return (Capability(run=self.command.format, extensions=self._extensions),)
+        return (Capability(run=served.format, extensions=self._extensions),) if served is not None else ()
+
+    def _lints(self, served: LanguageServerEngine | None) -> tuple[Capability, ...]:
+        fixable = "fix" in self.spec.capabilities
+        if self.spec.command_for("lint") is not None and self.command is not None:
+            fixing = self.spec.command_for("fix") if fixable else None
+            if fixing is not None and fixing.input == "in-place":
+                return (self._in_place(self.command.lint_in_place, fixable=True),)
+            return (Capability(run=self.command.lint, extensions=self._extensions, fixable=fixable),)
+        if served is None:
+            return ()
+        return (Capability(run=served.lint, extensions=self._extensions, fixable=fixable, compare=served.compare),)
+
+    def _checks(self, served: LanguageServerEngine | None) -> tuple[Capability, ...]:
+        if self.daemon is not None:
+            return (Capability(run=self.daemon.check, extensions=self._extensions, compare=self.daemon.compare),)
+        if self.spec.command_for("check") is not None and self.command is not None:
+            return (Capability(run=self.command.check, extensions=self._extensions),)
+        if served is None:
+            return ()
+        return (Capability(run=served.judge, extensions=self._extensions, compare=served.compare),)
+
+    def _in_place(self, run: Run, *, fixable: bool = False) -> Capability:
+        spec = self.spec
+        scope = spec.scope or tuple(f"**/*.{extension}" for extension in spec.extensions if extension not in ("", "*"))
+        return Capability(
+            run=run,
+            extensions=self._extensions,
+            fixable=fixable,
+            in_place=True,
+            scope=scope or ("**",),
+            needs=frozenset(spec.needs),
+        )
+
+    @property
+    def _extensions(self) -> frozenset[str]:
+        return frozenset(self.spec.extensions)
+
+    async def close(self) -> None:
+        """Stop and reap what runs, remove what was left on disk."""
+        if self.server is not None:
+            await self.server.close()
+        if self.daemon is not None:
+            await self.daemon.close()
+        if self.command is not None:
+            await asyncio.to_thread(self.command.close)
 
     def describe(self) -> EngineUse:
         """Which program answers, and with which configuration the last call was answered."""
         return EngineUse(id=self.spec.id, version=self.version, path=self.program, config=self._shown(self.config))
 
     @property
+    def config(self) -> Path | None:
+        """The configuration file that the last call was answered with, as far as it is known."""
+        for part in (self.served, self.daemon, self.command):
+            if part is not None and part.config is not None:
+                return part.config
+        return None
+
+    @property
     def version(self) -> str | None:
         """What the program says it is, once it has been asked."""
         return (self.server.version if self.server is not None else None) or self._version
+
+    async def ask_version(self) -> None:
+        """Ask the program itself, unless its server says it anyway."""
+        if self.server is not None or not self.spec.version:
+            return
+        self._version = await program_version(self.spec, self.root, self._guard)
 
     @property
     def program(self) -> str | None:
@@ -102,20 +179,44 @@ class _Entry:
                 generation=0,
                 reason=missing_reason(self.spec),
             )
-        server = self.server
-        if server is None:
-            return EngineStatus(id=self.spec.id, state="ready", version=self.version, path=self.program, generation=0)
-        session = server.current
+        pid, generation, state, reason = None, 0, "ready", None
+        if self.server is not None:
+            session = self.server.current
+            pid = session.pid if session is not None else None
+            generation, state, reason = self.server.generation, str(self.server.state), self.server.reason
+        elif self.daemon is not None:
+            pid, generation, reason = self.daemon.pid, self.daemon.generation, self.daemon.reason
+            state = "restarting" if reason else "ready" if pid else "stopped"
         return EngineStatus(
             id=self.spec.id,
-            state=server.state,
+            state=state,
             version=self.version,
             path=self.program,
-            generation=server.generation,
-            pid=session.pid if session is not None else None,
-            rss_bytes=resident_bytes(session.pid) if session is not None else None,
-            reason=server.reason,
+            generation=generation,
+            pid=pid,
+            rss_bytes=resident_bytes(pid) if pid is not None else None,
+            reason=reason,
         )
+
+
+async def program_version(spec: EngineSpec, root: Path, guard: Guard) -> str | None:
+    """The first version number that the engine's `version` command prints; None when it prints none."""
+    located = locate_command(spec, spec.version, root)
+    if located is None:
+        return None
+    try:
+        completed = await run_command(
+            located.command,
+            cwd=root,
+            environment=engine_environment(spec.environment),
+            guard=guard,
+            mark=f"{spec.id}.version",
+            timeout_s=VERSION_TIMEOUT_S,
+        )
+    except LaunchError:
+        return None
+    match = _VERSION.search(completed.stdout.decode("utf-8", "replace"))
+    return match.group() if match else None
 
 
 def resident_bytes(pid: int) -> int | None:
@@ -148,6 +249,7 @@ class EngineRegistry:
         self._tree = ProjectTree(self.root)
         self._entries = {spec.id: self._entry(spec) for spec in specs}
         self._started = False
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def _entry(self, spec: EngineSpec) -> _Entry:
         return _Entry(spec, self.root, self._tree, self._guard, self._on_event)
@@ -164,8 +266,14 @@ class EngineRegistry:
             self._warm(entry)
 
     def _warm(self, entry: _Entry) -> None:
-        if entry.server is not None and entry.spec.start == "eager":
+        if entry.spec.start == "lazy":
+            return
+        if entry.server is not None:
             entry.server.warm()
+        for work in (entry.ask_version(), *((entry.daemon.warm(),) if entry.daemon is not None else ())):
+            task = asyncio.get_running_loop().create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def reconfigure(self, specs: Iterable[EngineSpec]) -> None:
         """Take another list of engines: unchanged ones go on, changed and removed ones stop, new ones start."""
@@ -192,6 +300,10 @@ class EngineRegistry:
 
     async def close(self) -> None:
         """Stop everything and reap it; the registry is of no use afterwards."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await _stop(self._entries.values())
         await asyncio.to_thread(self._guard.close)
 
@@ -202,8 +314,7 @@ def _same(entry: _Entry, spec: EngineSpec | None) -> bool:
 
 
 async def _stop(entries: Iterable[_Entry]) -> None:
-    servers = [entry.server for entry in entries if entry.server is not None]
-    await asyncio.gather(*(server.close() for server in servers))
+    await asyncio.gather(*(entry.close() for entry in entries))
 
 
 def _nobody(engine_id: str, what: str, details: Mapping[str, Any]) -> None:

@@ -555,7 +555,7 @@ def from_lsp_diagnostic(path: str, item: LspDiagnostic, positions: TextPositions
     return Finding(
         path=path,
         severity=_SEVERITIES.get(item.severity or 1, "error"),
-        message=item.text,
+        message=item.text.replace("\u00a0", " "),
         rule=str(item.code) if item.code is not None else None,
         line=line,
         column=column,

@@ -17,7 +17,7 @@ from devtools_lsp.errors import InvalidConfigError
 
 Ability = Literal["format", "lint", "check", "fix"]
 EngineKind = Literal["language-server", "command"]
-Input = Literal["stdin", "files", "in-place"]
+Input = Literal["stdin", "files", "project", "in-place"]
 OutputForm = Literal["text", "json", "sarif", "lines", "none"]
 Dependents = Literal["none", "workspace", "references"]
 
@@ -28,7 +28,10 @@ class JsonMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Where a JSON output keeps things: dotted paths; `items` from the top, the others from one item.
 
     `nested` names a list inside an item whose entries are the findings (the item then gives the path only).
+    `lines` means one JSON value a line, each an item.
     """
+
+    lines: bool = False
 
     items: str = ""
     nested: str = ""
@@ -47,7 +50,8 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `text` is the formatted file itself. `lines` is matched line by line against `patterns` (regular expressions
     with the named groups path, line, column, end_line, end_column, severity, rule, message); lines that match
-    none are no findings. `base` is the number of the first line and column, `columns` their unit.
+    none are no findings. `line_base` and `column_base` number the first line and column; `columns` is their unit,
+    where `ascii` means that they are right in ASCII lines only, and left out in others.
     """
 
     form: OutputForm = "none"
@@ -58,7 +62,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     severity: Literal["error", "warning", "info"] = "error"
     line_base: int = 1
     column_base: int = 1
-    columns: Literal["code-points", "utf-16", "utf-8"] = "code-points"
+    columns: Literal["code-points", "utf-16", "utf-8", "ascii"] = "code-points"
     end_exclusive: bool = True
     ignore: Words = ()
 
@@ -119,6 +123,7 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     dependents_limit: int = 500
     shadow: bool = False
     fix_kinds: Words = ()
+    syntax_rules: Words = ()
     sources: Words = ()
     start: Literal["eager", "lazy"] = "eager"
     start_timeout_s: float = 30.0
@@ -139,6 +144,10 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     scope: Words = ()
     needs: Words = ()
     cwd: Literal["project", "root"] = "project"
+    leaves_processes: bool = False
+    private_cache: bool = False
+    warm: Literal["", "dmypy"] = ""
+    targets: Words = (".",)
     probe_name: str = ""
     probe_text: str = ""
 
