@@ -102,36 +102,45 @@ def decode(data: bytes) -> tuple[str, TextForm]:
         ) from error
     if "\0" in raw:
         raise NotTextError("it contains NUL characters: a binary file, or UTF-16 without a byte order mark")
+    text, form = split_endings(raw)
+    return text, replace(form, encoding=encoding, bom=bool(bom))
+
+
+def split_endings(raw: str) -> tuple[str, TextForm]:
+    """A text whose lines end with LF or CRLF as LF text, and the form that tells which ended how."""
     crlf = raw.count("\r\n")
     if not crlf:
-        return raw, TextForm(encoding, bool(bom))
+        return raw, UTF8_LF
     text = raw.replace("\r\n", "\n")
     total = text.count("\n")
     if crlf == total:
-        return text, TextForm(encoding, bool(bom), crlf=True)
+        return text, TextForm(crlf=True)
     flags = bytearray()
     position = 0
     while (found := raw.find("\n", position)) >= 0:
         flags.append(1 if found > 0 and raw[found - 1] == "\r" else 0)
         position = found + 1
-    return text, TextForm(encoding, bool(bom), crlf=crlf * 2 > total, mixed=bytes(flags))
+    return text, TextForm(crlf=crlf * 2 > total, mixed=bytes(flags))
+
+
+def join_endings(text: str, form: TextForm) -> str:
+    """The opposite of `split_endings`: an LF text with the line ends of its form."""
+    if form.mixed is None:
+        return text.replace("\n", "\r\n") if form.crlf else text
+    lines = text.split("\n")
+    dominant = 1 if form.crlf else 0
+    pieces: list[str] = []
+    for index, line in enumerate(lines[:-1]):
+        flag = form.mixed[index] if index < len(form.mixed) else dominant
+        pieces.append(line + ("\r\n" if flag else "\n"))
+    pieces.append(lines[-1])
+    return "".join(pieces)
 
 
 def encode(text: str, form: TextForm) -> bytes:
     """The bytes of an LF text in a form; raises UnicodeEncodeError for lone surrogates."""
-    if form.mixed is not None:
-        lines = text.split("\n")
-        dominant = 1 if form.crlf else 0
-        pieces: list[str] = []
-        for index, line in enumerate(lines[:-1]):
-            flag = form.mixed[index] if index < len(form.mixed) else dominant
-            pieces.append(line + ("\r\n" if flag else "\n"))
-        pieces.append(lines[-1])
-        text = "".join(pieces)
-    elif form.crlf:
-        text = text.replace("\n", "\r\n")
     bom = next((mark for mark, name in _BOMS if name == form.encoding), b"") if form.bom else b""
-    return bom + text.encode(form.encoding)
+    return bom + join_endings(text, form).encode(form.encoding)
 
 
 def unwritable(text: str) -> str | None:

@@ -29,6 +29,9 @@ _INVISIBLE = re.compile(
 )
 """Controls but tab and LF, format characters, line and paragraph separators, variation selectors."""
 
+_LETTERS = str.maketrans("авеорсухАВЕКМНОРСТХіјѕԁѡΑΒΕΖΗΙΚΜΝΟΡΤΥΧονϲ", "abeopcyxABEKMHOPCTXijsdwABEZHIKMNOPTYXovc")
+"""Cyrillic and Greek letters that fonts draw like Latin ones; folded only to find what somebody may have meant."""
+
 _COUNTED = {" ": ("blank", "blanks"), "\t": ("tab", "tabs")}
 _CONTROL_NAMES = {
     "\0": "NUL",
@@ -65,9 +68,9 @@ def essence(line: str) -> str:
     Two lines with one essence differ only in ways that are hard to see.
     """
     if not line.isascii():
-        line = unicodedata.normalize("NFKC", fold_typography(line))
+        line = unicodedata.normalize("NFKC", fold_typography(line)).translate(_LETTERS)
     if not line.isprintable():
-        line = _INVISIBLE.sub("", line)
+        line = _INVISIBLE.sub(lambda match: " " if match.group().isspace() else "", line)
     return " ".join(line.split())
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import accumulate
+from unicodedata import combining
 
-from devtools_lsp.core.lookalikes import essence, is_blank, name_character, name_run
+from devtools_lsp.core.lookalikes import essence, fold_typography, is_blank, name_character, name_run
 
 _ROWS_COMPARED = 60
 _WIDTH_COMPARED = 240
@@ -23,9 +24,12 @@ _HITS_PER_WORD = 60
 _LINE_HITS = 200
 _CANDIDATES = 12
 _SIMILAR = 0.5
+_EQUAL_LINE_WEIGHT = 4.0
+_ROW_READ = 2000
 _ROWS_SHOWN = 8
 _WIDTH_SHOWN = 160
 
+_COLUMN = re.compile(r"column (\d+)")
 _WORD = re.compile(r"\w{2,}")
 _NUMBERED = re.compile(r"^ *\d+(?:\t|: ?|\| ?|→| \| ?)")
 
@@ -44,55 +48,188 @@ class NearMiss:
     excerpt: str
 
 
-def nearest(text: str, wanted: str, *, noun: str = "block") -> NearMiss | None:
+def nearest(
+    text: str, wanted: str, *, noun: str = "block", same: Callable[[str, str], bool] | None = None
+) -> NearMiss | None:
     """The place in an LF text that is most like `wanted`, or None when nothing is similar.
 
-    `noun` is what the explanation calls the wanted text.
+    `noun` is what the explanation calls the wanted text. With `same`, which says whether a line of the file passes
+    for a wanted one, the wanted text stands for whole lines; without it, it may begin and end within lines and
+    must be there character by character.
     """
     lines = text.split("\n")
-    rows = wanted.split("\n")
-    return _hidden_difference(lines, rows, noun) or _most_similar(lines, rows, noun)
+    if text.endswith("\n"):
+        lines.pop()
+    return _Search(lines, wanted.split("\n"), noun, same).best()
 
 
-# -- places that differ only in what is hard to see --------------------------------------------------------------
+class _Search:
+    """One search: first for places that differ only in what is hard to see, then for places that share words."""
 
+    def __init__(
+        self, lines: Sequence[str], rows: Sequence[str], noun: str, same: Callable[[str, str], bool] | None
+    ) -> None:
+        self._lines = lines
+        self._rows = rows
+        self._noun = noun
+        self._same = same
 
-def _hidden_difference(lines: Sequence[str], rows: Sequence[str], noun: str) -> NearMiss | None:
-    keys = [essence(row) for row in rows]
-    if not any(keys):
+    def best(self) -> NearMiss | None:
+        keys = [essence(row) for row in self._rows]
+        if not any(keys):
+            return None
+        essences = [essence(line) for line in self._lines]
+        return self._alike(essences, keys) or self._reflowed(essences, keys) or self._most_similar()
+
+    # -- places that differ only in what is hard to see ----------------------------------------------------------
+
+    def _alike(self, essences: Sequence[str], keys: Sequence[str]) -> NearMiss | None:
+        """The place whose essence holds the rows' essence, perhaps in other letter case."""
+        edge = "\n" if self._same else ""
+        haystack = "\n" + "\n".join(essences) + "\n"
+        needle = edge + "\n".join(keys) + edge
+        for fold in (str, str.casefold):
+            folded = fold(haystack)
+            place = folded.find(fold(needle))
+            if place >= 0:
+                place += len(edge)
+                start = folded.count("\n", 0, place) - 1
+                return self._describe(start, place - (folded.rfind("\n", 0, place) + 1))
         return None
-    haystack = "\n".join(map(essence, lines))
-    needle = "\n".join(keys)
-    for fold in (str, str.casefold):
-        folded = fold(haystack)
-        place = folded.find(fold(needle))
-        if place >= 0:
-            start = folded.count("\n", 0, place)
-            column = place - (folded.rfind("\n", 0, place) + 1)
-            return _describe(lines, rows, start, column, noun)
-    return None
+
+    def _reflowed(self, essences: Sequence[str], keys: Sequence[str]) -> NearMiss | None:
+        """The place that has the same words but breaks its lines elsewhere."""
+        numbers = [number for number, key in enumerate(essences) if key]
+        haystack = " ".join(essences[number] for number in numbers)
+        needle = " ".join(key for key in keys if key)
+        place = haystack.find(needle)
+        if place < 0:
+            return None
+        starts = list(accumulate((len(essences[number]) + 1 for number in numbers), initial=0))
+        index = bisect_right(starts, place) - 1
+        leading = next(offset for offset, key in enumerate(keys) if key)
+        return self._describe(max(0, numbers[index] - leading), place - starts[index] if not leading else 0)
+
+    def _describe(self, start: int, column: int) -> NearMiss | None:
+        """Name the first difference between the rows and the lines from `start`."""
+        for index, row in enumerate(self._rows):
+            number = start + index
+            if number >= len(self._lines):
+                return self._near_miss(start, len(self._lines) - 1, self._past_the_end(index))
+            line, begin = self._lines[number], 0
+            if self._same is None and index in (0, len(self._rows) - 1):
+                begin, end = _window(line, row, 0 if index else column, open_end=index == len(self._rows) - 1)
+                line = line[begin:end]
+            found = self._difference(line, row, begin)
+            if found is not None:
+                return self._near_miss(start, number, found)
+        return None
+
+    # -- places that share words ---------------------------------------------------------------------------------
+
+    def _most_similar(self) -> NearMiss | None:
+        start, score = -1, _SIMILAR
+        for candidate in self._candidates():
+            reached = self._similarity(candidate)
+            if reached > score:
+                start, score = candidate, reached
+        if start < 0:
+            return None
+        for index, row in enumerate(self._rows):
+            number = start + index
+            if number >= len(self._lines):
+                return self._near_miss(start, len(self._lines) - 1, self._past_the_end(index))
+            line, begin = self._lines[number], 0
+            if self._same is None:
+                if len(self._rows) == 1:
+                    begin, end = _aligned(line, row)
+                    line = line[begin:end]
+                elif (index == 0 and line.endswith(row)) or (index == len(self._rows) - 1 and line.startswith(row)):
+                    continue
+            found = self._difference(line, row, begin)
+            if found is not None:
+                return self._near_miss(start, number, found)
+        return None
+
+    def _candidates(self) -> list[int]:
+        """Where the rows could begin, judged by equal lines and by shared words, the rare ones counting more."""
+        votes: defaultdict[int, float] = defaultdict(float)
+        wanted: dict[str, list[int]] = {}
+        for index, row in enumerate(self._rows[:_ROWS_COMPARED]):
+            if len(row.strip()) > 2:
+                wanted.setdefault(row.strip(), []).append(index)
+        hits: defaultdict[str, list[int]] = defaultdict(list)
+        for number, line in enumerate(self._lines):
+            key = line.strip()
+            if key in wanted and len(hits[key]) < _LINE_HITS:
+                hits[key].append(number)
+        for key, numbers in hits.items():
+            for number in numbers:
+                for index in wanted[key]:
+                    votes[max(0, number - index)] += _EQUAL_LINE_WEIGHT / len(numbers)
+        text = "\n".join(self._lines)
+        starts = list(accumulate((len(line) + 1 for line in self._lines), initial=0))
+        for index, word in self._telling_words():
+            places: list[int] = []
+            place = text.find(word)
+            while place >= 0 and len(places) < _HITS_PER_WORD:
+                places.append(place)
+                place = text.find(word, place + len(word))
+            for place in places:
+                votes[max(0, bisect_right(starts, place) - 1 - index)] += 1 / len(places)
+        return sorted(votes, key=lambda start: (-votes[start], start))[:_CANDIDATES]
+
+    def _telling_words(self) -> list[tuple[int, str]]:
+        """The longest words of the rows with the row each first stands in."""
+        words: dict[str, int] = {}
+        for index, row in enumerate(self._rows[:_ROWS_COMPARED]):
+            for word in _WORD.findall(row[:_ROW_READ]):
+                words.setdefault(word, index)
+        return [(words[word], word) for word in sorted(words, key=len, reverse=True)[:_WORDS]]
+
+    def _similarity(self, start: int) -> float:
+        """How alike the rows and the lines from `start` are, between 0 and 1, long rows counting more."""
+        total, weights = 0.0, 0.0
+        for index, row in enumerate(self._rows[:_ROWS_COMPARED]):
+            weight = min(len(row), _WIDTH_COMPARED) + 1
+            weights += weight
+            if start + index < len(self._lines):
+                line = self._lines[start + index]
+                if len(self._rows) == 1:
+                    line = line[slice(*_aligned(line, row))]
+                total += weight * _likeness(line.strip(), row.strip())
+        return total / weights
+
+    # -- words ---------------------------------------------------------------------------------------------------
+
+    def _difference(self, line: str, row: str, begin: int) -> str | None:
+        if self._same is None:
+            return difference(line, row, noun=self._noun, offset=begin)
+        if self._same(line, row):
+            return None
+        # What the tolerance lets pass is not what stopped the match, so it is left out of the explanation.
+        begin = len(line) - len(line.lstrip())
+        return difference(fold_typography(line).strip(), fold_typography(row).strip(), noun=self._noun, offset=begin)
+
+    def _past_the_end(self, index: int) -> str:
+        rest = "\n".join(self._rows[index:])
+        if not rest:
+            return f"the {self._noun} ends with a line break that the end of the file lacks"
+        return f"the file ends where the {self._noun} goes on with {_shown(rest)}"
+
+    def _near_miss(self, start: int, number: int, found: str) -> NearMiss:
+        rows = len(self._rows) - (len(self._rows) > 1 and not self._rows[-1])
+        last = max(number, min(start + rows, len(self._lines)) - 1)
+        return NearMiss(start + 1, last + 1, number + 1, found, _excerpt(self._lines, start, last, number, found))
 
 
-def _describe(lines: Sequence[str], rows: Sequence[str], start: int, column: int, noun: str) -> NearMiss | None:
-    """Name the first difference between rows and the lines from `start`, where the essence of both agrees."""
-    last = start + len(rows) - 1
-    for index, row in enumerate(rows):
-        line = lines[start + index] if start + index < len(lines) else ""
-        if index == 0 or index == len(rows) - 1:
-            line = _window(line, row, column if index == 0 else 0, open_end=index == len(rows) - 1)
-        found = difference(line, row, noun=noun)
-        if found is not None:
-            return NearMiss(start + 1, last + 1, start + index + 1, found, _excerpt(lines, start, last))
-    return None
-
-
-def _window(line: str, row: str, column: int, *, open_end: bool) -> str:
-    """The part of a line that stands for a row whose essence begins at `column` of the line's essence."""
+def _window(line: str, row: str, column: int, *, open_end: bool) -> tuple[int, int]:
+    """The part [begin, end) of a line that stands for a row whose essence begins at `column` of the line's essence."""
     begin = _raw_index(line, column)
     while begin > 0 and is_blank(line[begin - 1]) and (not row or is_blank(row[0])):
         begin -= 1
     if not open_end:
-        return line[begin:]
+        return begin, len(line)
     end = _raw_index(line, column + len(essence(row)))
     if row and not is_blank(row[-1]):
         while end > begin and is_blank(line[end - 1]):
@@ -100,7 +237,7 @@ def _window(line: str, row: str, column: int, *, open_end: bool) -> str:
     else:
         while end < len(line) and is_blank(line[end]):
             end += 1
-    return line[begin:end]
+    return begin, end
 
 
 def _raw_index(line: str, column: int) -> int:
@@ -115,126 +252,44 @@ def _raw_index(line: str, column: int) -> int:
     return low
 
 
-# -- places that share words -------------------------------------------------------------------------------------
+def _likeness(line: str, row: str) -> float:
+    if line == row:
+        return 1.0
+    return SequenceMatcher(None, line[:_WIDTH_COMPARED], row[:_WIDTH_COMPARED], autojunk=False).ratio()
 
 
-def _most_similar(lines: Sequence[str], rows: Sequence[str], noun: str) -> NearMiss | None:
-    best_start, best_score = -1, 0.0
-    for start in _candidates(lines, rows):
-        score = _similarity(lines, rows, start)
-        if score > best_score:
-            best_start, best_score = start, score
-    if best_start < 0 or best_score < _SIMILAR:
-        return None
-    last = min(best_start + len(rows), len(lines)) - 1
-    for index, row in enumerate(rows):
-        number = best_start + index
-        if number >= len(lines):
-            found = f"the file ends where the {noun} goes on with {_shown(row)}"
-            return NearMiss(best_start + 1, last + 1, len(lines), found, _excerpt(lines, best_start, last))
-        line = lines[number]
-        if index == len(rows) - 1 and row and line.startswith(row):
-            continue
-        if index == 0 and row and line.endswith(row):
-            continue
-        found = difference(line if len(rows) > 1 else _aligned(line, row), row, noun=noun)
-        if found is not None:
-            return NearMiss(best_start + 1, last + 1, number + 1, found, _excerpt(lines, best_start, last))
-    return NearMiss(
-        best_start + 1,
-        last + 1,
-        best_start + 1,
-        f"the {noun} is not there as it stands",
-        _excerpt(lines, best_start, last),
-    )
-
-
-def _candidates(lines: Sequence[str], rows: Sequence[str]) -> list[int]:
-    """Where the rows could begin, judged by equal lines and by shared words, the most promising first."""
-    votes: Counter[int] = Counter()
-    wanted: dict[str, list[int]] = {}
-    for index, row in enumerate(rows[:_ROWS_COMPARED]):
-        if len(row.strip()) > 2:
-            wanted.setdefault(row.strip(), []).append(index)
-    hits: Counter[str] = Counter()
-    for number, line in enumerate(lines):
-        key = line.strip()
-        if key in wanted and hits[key] < _LINE_HITS:
-            hits[key] += 1
-            for index in wanted[key]:
-                votes[max(0, number - index)] += 8
-    text = "\n".join(lines)
-    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
-    for index, word in _telling_words(rows):
-        place = text.find(word)
-        for _ in range(_HITS_PER_WORD):
-            if place < 0:
-                break
-            votes[max(0, bisect_right(starts, place) - 1 - index)] += 1
-            place = text.find(word, place + len(word))
-    return [start for start, _ in votes.most_common(_CANDIDATES)]
-
-
-def _telling_words(rows: Sequence[str]) -> list[tuple[int, str]]:
-    """The longest words of the rows with the row each first stands in."""
-    words: dict[str, int] = {}
-    for index, row in enumerate(rows[:_ROWS_COMPARED]):
-        for word in _WORD.findall(row[:2000]):
-            words.setdefault(word, index)
-    chosen = sorted(words, key=len, reverse=True)[:_WORDS]
-    return [(words[word], word) for word in chosen]
-
-
-def _similarity(lines: Sequence[str], rows: Sequence[str], start: int) -> float:
-    compared = rows[:_ROWS_COMPARED]
-    total, weights = 0.0, 0.0
-    for index, row in enumerate(compared):
-        weight = min(len(row), _WIDTH_COMPARED) + 1
-        weights += weight
-        if start + index >= len(lines):
-            continue
-        line = lines[start + index]
-        if line == row:
-            total += weight
-            continue
-        line = (_aligned(line, row) if len(rows) == 1 else line)[:_WIDTH_COMPARED]
-        total += weight * SequenceMatcher(None, line.strip(), row.strip()[:_WIDTH_COMPARED], autojunk=False).ratio()
-    return total / weights if weights else 0.0
-
-
-def _aligned(line: str, row: str) -> str:
-    """The part of a line that a one-line block most likely meant: as long as the block, laid over what they share."""
+def _aligned(line: str, row: str) -> tuple[int, int]:
+    """The part [begin, end) of a line that a one-line block most likely meant: laid over the longest shared piece."""
     if len(line) <= len(row):
-        return line
-    shared, length = _shared_start(line, row)
-    if not length:
-        return line[: len(row)]
+        return 0, len(line)
+    shared, length = _shared_piece(line, row)
     begin = max(0, line.find(row[shared : shared + length]) - shared)
     end = begin + len(row)
     # A word that the cut would split belongs to the part as a whole.
     while end < len(line) and line[end - 1].isalnum() and line[end].isalnum():
         end += 1
-    return line[begin:end]
+    return begin, end
 
 
-def _shared_start(line: str, row: str) -> tuple[int, int]:
+def _shared_piece(line: str, row: str) -> tuple[int, int]:
     """Where in the row a long piece begins that the line has too, and how long it is."""
     if len(line) <= _WIDTH_COMPARED and len(row) <= _WIDTH_COMPARED:
         match = SequenceMatcher(None, line, row, autojunk=False).find_longest_match()
         return match.b, match.size
-    best = (0, 0)
-    for word in sorted(set(_WORD.findall(row[:2000])), key=len, reverse=True)[:_WORDS]:
+    for word in sorted(set(_WORD.findall(row[:_ROW_READ])), key=len, reverse=True)[:_WORDS]:
         if word in line:
-            best = (row.find(word), len(word))
-            break
-    return best
+            return row.find(word), len(word)
+    return 0, 0
 
 
 # -- words about one line ----------------------------------------------------------------------------------------
 
 
-def difference(actual: str, wanted: str, *, noun: str = "block") -> str | None:
-    """What first differs between a line of the file and the line that was wanted; None when they are equal."""
+def difference(actual: str, wanted: str, *, noun: str = "block", offset: int = 0) -> str | None:
+    """What first differs between a line of the file and the line that was wanted; None when they are equal.
+
+    `offset` is added to the 1-based column, for an `actual` that is a part of its line.
+    """
     if actual == wanted:
         return None
     shared = 0
@@ -242,31 +297,42 @@ def difference(actual: str, wanted: str, *, noun: str = "block") -> str | None:
         shared += 1
     here, there = actual[shared : shared + 1], wanted[shared : shared + 1]
     if (here and is_blank(here)) or (there and is_blank(there)):
-        return _blanks_differ(actual, wanted, shared, noun)
+        return _blanks_differ(actual, wanted, shared, noun, offset)
     if not here:
         return f"the {noun} goes on with {_shown(wanted[shared:])} where the file's line ends"
     if not there:
         return f"the file's line goes on with {_shown(actual[shared:])} where the {noun}'s ends"
-    words = f"{_word_at(actual, shared)!r} where the {noun} has {_word_at(wanted, shared)!r}"
-    if essence(here) == essence(there) or not (here.isascii() and there.isascii()):
+    column = offset + shared + 1
+    if here.isascii() and there.isascii():
         return (
-            f"the file has {name_character(here)} where the {noun} has {name_character(there)}, at column {shared + 1}"
+            f"from column {column} the file has {_word_at(actual, shared)!r} where the {noun} has "
+            f"{_word_at(wanted, shared)!r}"
         )
-    return f"the file has {words}, from column {shared + 1}"
+    return f"at column {column} the file has {_named(actual, shared)} where the {noun} has {_named(wanted, shared)}"
 
 
-def _blanks_differ(actual: str, wanted: str, shared: int, noun: str) -> str:
+def _named(text: str, index: int) -> str:
+    """A character in words together with the combining mark behind it, which would not be seen otherwise."""
+    following = text[index + 1 : index + 2]
+    mark = f" and {name_character(following)}" if following and combining(following) else ""
+    return name_character(text[index]) + mark
+
+
+def _blanks_differ(actual: str, wanted: str, shared: int, noun: str, offset: int) -> str:
     begin = shared
     while begin > 0 and is_blank(actual[begin - 1]):
         begin -= 1
     here, there = _blank_run(actual, begin), _blank_run(wanted, begin)
-    at_end = begin + len(here) == len(actual) and begin + len(there) == len(wanted)
-    place = "at the end of the line " if at_end else "at the start of the line " if begin == 0 else ""
+    place = f"at column {offset + begin + 1}"
+    if begin + len(here) == len(actual) and begin + len(there) == len(wanted):
+        place = "at the end of the line"
+    elif begin == 0 and offset == 0:
+        place = "at the start of the line"
     if here and there:
-        return f"{place}the file has {name_run(here)} where the {noun} has {name_run(there)}, at column {begin + 1}"
+        return f"{place} the file has {name_run(here)} where the {noun} has {name_run(there)}"
     if here:
-        return f"{place}the file has {name_run(here)} that the {noun} lacks, at column {begin + 1}"
-    return f"{place}the {noun} has {name_run(there)} that the file lacks, at column {begin + 1}"
+        return f"{place} the file has {name_run(here)} that the {noun} lacks"
+    return f"{place} the {noun} has {name_run(there)} that the file lacks"
 
 
 def _blank_run(text: str, begin: int) -> str:
@@ -289,21 +355,27 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:60] + "…")
 
 
-def _excerpt(lines: Sequence[str], start: int, last: int) -> str:
-    """The lines with their numbers; tabs are drawn as arrows so that they can be told from blanks."""
+def _excerpt(lines: Sequence[str], start: int, last: int, telling: int, found: str) -> str:
+    """The lines with their numbers, the telling one among them, long ones cut around the column that is named.
+
+    Tabs are drawn as arrows so that they can be told from blanks.
+    """
+    first = max(start, min(telling - _ROWS_SHOWN // 2, last + 1 - _ROWS_SHOWN))
     width = len(str(last + 1))
-    shown = [
-        f"{number + 1:>{width}} | {_clipped(lines[number])}"
-        for number in range(start, min(last + 1, start + _ROWS_SHOWN, len(lines)))
-    ]
-    if last - start >= _ROWS_SHOWN:
-        shown.append(f"{'…':>{width}} |")
+    named = _COLUMN.search(found)
+    shown = ["…"] if first > start else []
+    for number in range(first, min(last + 1, first + _ROWS_SHOWN, len(lines))):
+        column = int(named.group(1)) if named and number == telling else 1
+        shown.append(f"{number + 1:>{width}} | {_clipped(lines[number], column)}")
+    if first + _ROWS_SHOWN <= last:
+        shown.append("…")
     return "\n".join(shown)
 
 
-def _clipped(line: str) -> str:
-    drawn = line.replace("\t", "→")
-    return drawn if len(drawn) <= _WIDTH_SHOWN else drawn[:_WIDTH_SHOWN] + "…"
+def _clipped(line: str, column: int) -> str:
+    begin = max(0, min(column - _WIDTH_SHOWN // 2, len(line) - _WIDTH_SHOWN))
+    cut = line[begin : begin + _WIDTH_SHOWN].replace("\t", "→")
+    return ("…" if begin else "") + cut + ("…" if begin + _WIDTH_SHOWN < len(line) else "")
 
 
 def mistaken_form(text: str, wanted: str) -> str | None:

@@ -1,0 +1,421 @@
+"""Unified and git diffs: headers, names and framing here, the hunks through the `unidiff` package.
+
+`unidiff` reads hunks well once their frame is sound. What it does not hold for is repaired before it sees the
+text: headers are recognized only outside a hunk whose counts are unfinished, names are unquoted (octal escapes)
+and split correctly where they contain ` b/`, lines end at LF only, headers without numbers get their counts,
+and everything malformed is refused with its line. Each file's hunks then pass through `PatchSet` under a neutral
+name.
+
+Refused by name, because a text patch cannot say them or this project would not carry them out: mode changes,
+symbolic links, submodules, binary content, copies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from unidiff.errors import UnidiffParseError
+from unidiff.patch import PatchSet
+
+from devtools_lsp.core.patch.envelope import anchor_text, comparable
+from devtools_lsp.core.patch.malformed import malformed, shown
+from devtools_lsp.core.patch.operations import (
+    NO_NEWLINE,
+    AddFile,
+    DeleteFile,
+    Operation,
+    ParsedPatch,
+    PatchHunk,
+    PatchLine,
+    UpdateFile,
+)
+from devtools_lsp.core.quoting import unquote_name
+
+_HUNK = re.compile(r"@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@.*", re.DOTALL)
+_LOOKS_NUMBERED = re.compile(r"@@ *-[0-9]")
+_MODE = re.compile(r"(old|new|new file|deleted file) mode ([0-7]+)\s*")
+_INDEX = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+(?: ([0-7]+))?\s*")
+_BINARY = re.compile(r"(?:GIT binary patch|Binary files? .* (?:differ|has changed))\s*")
+_BETWEEN = re.compile(r"(?:From|commit) [0-9a-f]{7,}\b.*|Index: .*|Only in .*|=+\s*")
+_SIGNATURE = re.compile(r"-- ?")
+_PREFIX_PAIRS = {("a", "b"), ("i", "w"), ("c", "i"), ("c", "w"), ("o", "w"), ("1", "2")}
+_NULL = "/dev/null"
+_REGULAR_MODES = {"100644", "100664"}
+_SPECIAL_MODES = {"120000": "a symbolic link", "160000": "a submodule"}
+
+
+def is_unified(lines: Sequence[str]) -> bool:
+    """Whether some line opens a file of a unified diff."""
+    return any(
+        line.startswith("diff --git ") or _opens_names(lines, index)
+        for index, line in enumerate(lines)
+        if line.startswith(("diff --git ", "--- "))
+    )
+
+
+def parse_unified(lines: Sequence[str], first_line: int) -> ParsedPatch:
+    """Parse the lines of a diff; `first_line` is the number of the first one, for messages."""
+    return ParsedPatch(tuple(_operation(section) for section in _Scanner(lines, first_line).sections()), "unified")
+
+
+def _opens_names(lines: Sequence[str], index: int) -> bool:
+    """Whether a `--- ` line is a header: only with its `+++ ` line below it."""
+    return lines[index].startswith("--- ") and index + 1 < len(lines) and lines[index + 1].startswith("+++ ")
+
+
+# -- framing -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Hunk:
+    """The frame of one hunk: its header's numbers (None where it has none) and its body as in the patch."""
+
+    line: int
+    start: int | None
+    anchors: tuple[str, ...]
+    body: list[str] = field(default_factory=list[str])
+    body_line: int = 0
+
+
+@dataclass(slots=True)
+class _Section:
+    """All that a patch says about one file, before names and kinds are judged."""
+
+    line: int
+    git_names: str | None = None
+    old_name: str | None = None
+    new_name: str | None = None
+    rename_from: str | None = None
+    rename_to: str | None = None
+    added: bool = False
+    deleted: bool = False
+    refusal: tuple[int, str] | None = None
+    hunks: list[_Hunk] = field(default_factory=list[_Hunk])
+
+    def refuse(self, line: int, what: str) -> None:
+        if self.refusal is None:
+            self.refusal = (line, what)
+
+
+class _Scanner:
+    """Cuts a diff into sections and hunks; knows at each line whether a header may stand there."""
+
+    def __init__(self, lines: Sequence[str], first_line: int) -> None:
+        self._lines = lines
+        self._first = first_line
+        self._at = 0
+
+    def sections(self) -> Iterator[_Section]:
+        """The files in order. A section is complete when the next one opens."""
+        section: _Section | None = None
+        anchors: tuple[str, ...] = ()
+        free_text = True
+        while self._at < len(self._lines):
+            line, number = self._lines[self._at], self._first + self._at
+            if line.startswith("diff --git "):
+                if section is not None:
+                    yield section
+                section, free_text = _Section(number, git_names=line.removeprefix("diff --git ")), False
+            elif _opens_names(self._lines, self._at):
+                if section is not None and (section.git_names is None or section.old_name is not None):
+                    yield section
+                    section = None
+                section, free_text = section or _Section(number), False
+                section.old_name, section.new_name = line[4:], self._lines[self._at + 1][4:]
+                self._at += 1
+            elif line.startswith("@@"):
+                if section is None or free_text:
+                    raise malformed("a hunk stands before any '--- a/path' and '+++ b/path'", number)
+                anchors = self._hunk(section, line, number, anchors)
+                continue
+            elif section is not None and not free_text:
+                free_text = self._extended(section, line, number)
+            elif line.startswith(("--- ", "+++ ")) and section is None and self._names_follow():
+                raise malformed("'--- ' and '+++ ' lines must stand in pairs, the old name first", number)
+            self._at += 1
+        if section is None:
+            raise malformed("the diff names no file ('--- a/path' and '+++ b/path')", self._first)
+        yield section
+
+    def _names_follow(self) -> bool:
+        """Whether a lone header line is followed by a hunk, so that it cannot be prose."""
+        return self._at + 1 < len(self._lines) and self._lines[self._at + 1].startswith("@@")
+
+    def _extended(self, section: _Section, line: str, number: int) -> bool:
+        """A line outside hunks within a file's section; True when prose begins (the next mail, the signature)."""
+        if not line.strip():
+            return False
+        mode = _MODE.fullmatch(line)
+        index = _INDEX.fullmatch(line)
+        if section.hunks:
+            if _SIGNATURE.fullmatch(line) or _BETWEEN.fullmatch(line) or line.startswith("diff "):
+                return True
+            if line.startswith("\\"):
+                return False
+            raise malformed(
+                f"{shown(line)} lies outside any hunk: correct the counts of the @@ line above, or leave the line out",
+                number,
+            )
+        if mode is not None:
+            self._mode(section, mode.group(1), mode.group(2), number)
+        elif index is not None:
+            if index.group(1) in _SPECIAL_MODES:
+                section.refuse(number, _SPECIAL_MODES[index.group(1)])
+        elif _BINARY.fullmatch(line):
+            section.refuse(number, "binary content")
+            return True
+        elif line.startswith(("copy from ", "copy to ")):
+            section.refuse(number, "a copy of another file (add the new file with its content instead)")
+        elif line.startswith("rename from "):
+            section.rename_from = line.removeprefix("rename from ")
+        elif line.startswith("rename to "):
+            section.rename_to = line.removeprefix("rename to ")
+        elif not line.startswith(("similarity index ", "dissimilarity index ")):
+            if _BETWEEN.fullmatch(line) or _SIGNATURE.fullmatch(line) or line.startswith("diff "):
+                return True
+            raise malformed(f"{shown(line)} is no line of a diff's header", number)
+        return False
+
+    def _mode(self, section: _Section, kind: str, mode: str, number: int) -> None:
+        section.added |= kind == "new file"
+        section.deleted |= kind == "deleted file"
+        if mode in _SPECIAL_MODES:
+            section.refuse(number, _SPECIAL_MODES[mode])
+        elif kind in ("old", "new"):
+            section.refuse(
+                number, "a mode change (leave the 'old mode' and 'new mode' lines out, change it with a command)"
+            )
+        elif kind == "new file" and mode not in _REGULAR_MODES:
+            section.refuse(number, f"mode {mode} (use 'new file mode 100644', change it with a command)")
+
+    def _hunk(self, section: _Section, line: str, number: int, anchors: tuple[str, ...]) -> tuple[str, ...]:
+        """Read one `@@` line and, unless only another `@@` line follows, its body; returns anchors still open."""
+        self._at += 1
+        header = _HUNK.fullmatch(line)
+        if header is None:
+            if _LOOKS_NUMBERED.match(line):
+                raise malformed(f"{shown(line)} is not of the form '@@ -start,count +start,count @@'", number)
+            text = anchor_text(line)
+            anchors = (*anchors, text) if text is not None else anchors
+            if self._at < len(self._lines) and self._lines[self._at].startswith("@@"):
+                return anchors
+            hunk = _Hunk(number, None, anchors, body_line=self._first + self._at)
+            self._uncounted(hunk)
+        else:
+            start, old_count, _, new_count = (int(group) if group else None for group in header.groups())
+            hunk = _Hunk(number, start, anchors, body_line=self._first + self._at)
+            self._counted(hunk, 1 if old_count is None else old_count, 1 if new_count is None else new_count)
+        self._open_ends(hunk)
+        section.hunks.append(hunk)
+        return ()
+
+    def _counted(self, hunk: _Hunk, old_count: int, new_count: int) -> None:
+        old_left, new_left = old_count, new_count
+        while old_left > 0 or new_left > 0:
+            line = self._lines[self._at] if self._at < len(self._lines) else None
+            sign = None if line is None else line[:1] or " "
+            if line is None or sign is None or sign not in " +-\\":
+                end = "the patch ends" if line is None else f"{shown(line)} follows"
+                raise malformed(
+                    f"the @@ line says {old_count} old and {new_count} new lines, but {end} after "
+                    f"{old_count - old_left} and {new_count - new_left}: correct its counts, or write a bare '@@'",
+                    hunk.line,
+                )
+            old_left -= sign in " -"
+            new_left -= sign in " +"
+            if old_left < 0 or new_left < 0:
+                raise malformed(
+                    f"{shown(line)} is more than the @@ line says ({old_count} old and {new_count} new lines): correct "
+                    "its counts, or write a bare '@@'",
+                    self._first + self._at,
+                )
+            hunk.body.append(line or " ")
+            self._at += 1
+
+    def _uncounted(self, hunk: _Hunk) -> None:
+        """The body of an `@@` without numbers goes on until something that only a header can be."""
+        while self._at < len(self._lines):
+            line = self._lines[self._at]
+            if line[:1] not in ("", " ", "+", "-", "\\") or _opens_names(self._lines, self._at):
+                break
+            if _SIGNATURE.fullmatch(line) and not any(rest[:1] in ("+", "-") for rest in self._lines[self._at + 1 :]):
+                break
+            hunk.body.append(line or " ")
+            self._at += 1
+        while hunk.body and hunk.body[-1] == " " and self._lines[self._at - 1] == "":
+            hunk.body.pop()
+            self._at -= 1
+
+    def _open_ends(self, hunk: _Hunk) -> None:
+        """A `\\ No newline at end of file` below the last counted line belongs to the hunk."""
+        if self._at < len(self._lines) and self._lines[self._at].startswith("\\"):
+            hunk.body.append(self._lines[self._at])
+            self._at += 1
+        if not any(line[:1] != "\\" for line in hunk.body):
+            raise malformed("the hunk has no lines", hunk.line)
+
+
+# -- names and kinds ---------------------------------------------------------------------------------------------
+
+
+def _operation(section: _Section) -> Operation:
+    old, new = _names(section)
+    if section.refusal is not None:
+        line, what = section.refusal
+        raise malformed(f"{new or old}: {what} is not supported in a patch; nothing was applied", line, path=new or old)
+    hunks = tuple(_read_hunks(section))
+    if old is None and new is not None:
+        return AddFile(new, _added_text(section, hunks), line=section.line)
+    if old is not None and new is None:
+        if any(line.sign != "-" for hunk in hunks for line in hunk.lines):
+            raise malformed(f"{old} is deleted, so every line of its hunk must start with '-'", section.line, path=old)
+        return DeleteFile(old, hunks, line=section.line)
+    if old is None or new is None:
+        raise malformed("both names are /dev/null", section.line)
+    if not hunks and old == new:
+        raise malformed(f"{new} is named but nothing about it changes", section.line, path=new)
+    return UpdateFile(old, hunks, new if new != old else None, line=section.line)
+
+
+def _added_text(section: _Section, hunks: Sequence[PatchHunk]) -> str:
+    lines = [line for hunk in hunks for line in hunk.lines]
+    if any(line.sign != "+" for line in lines):
+        raise malformed("a new file's hunk has only lines that start with '+'", section.line)
+    if not lines:
+        return ""
+    return "\n".join(line.text for line in lines) + ("" if hunks[-1].new_open else "\n")
+
+
+def _names(section: _Section) -> tuple[str | None, str | None]:
+    """(path before, path after); None stands for /dev/null."""
+    if section.rename_from is not None or section.rename_to is not None:
+        if section.rename_from is None or section.rename_to is None:
+            raise malformed("'rename from' and 'rename to' must stand together", section.line)
+        return _bare(section.rename_from, section.line), _bare(section.rename_to, section.line)
+    if section.old_name is not None and section.new_name is not None:
+        old, new = _header_name(section.old_name, section.line), _header_name(section.new_name, section.line)
+        if (section.added and old != _NULL) or (section.deleted and new != _NULL):
+            raise malformed("a new or deleted file has /dev/null as its other name", section.line)
+        return _unprefixed(old, new, section)
+    if section.git_names is None:
+        raise malformed("the file has no name ('--- a/path' and '+++ b/path')", section.line)
+    old, new = _split_git_names(section.git_names, section.line)
+    old, new = _without_prefixes(old, new)
+    if section.added:
+        return None, comparable(new)
+    if section.deleted:
+        return comparable(old), None
+    if old != new:
+        raise malformed(
+            f"{old} and {new} differ: say 'rename from {old}' and 'rename to {new}' below the 'diff --git' line",
+            section.line,
+        )
+    return comparable(old), comparable(new)
+
+
+def _bare(raw: str, line: int) -> str:
+    """A name as `rename` lines have it: without prefix, perhaps quoted."""
+    return comparable(_unquoted(raw, line)[0] if raw.startswith('"') else raw)
+
+
+def _header_name(raw: str, line: int) -> str:
+    """A name as `---` and `+++` lines have it: perhaps quoted, perhaps with a time stamp behind a tab."""
+    if raw.startswith('"'):
+        return _unquoted(raw, line)[0]
+    name = raw.partition("\t")[0].rstrip()
+    if not name:
+        raise malformed("a file name is missing", line)
+    return name
+
+
+def _unquoted(raw: str, line: int) -> tuple[str, int]:
+    try:
+        return unquote_name(raw)
+    except ValueError as error:
+        raise malformed(f"{error}: {shown(raw)}", line) from error
+
+
+def _split_git_names(names: str, line: int) -> tuple[str, str]:
+    """The two names of a `diff --git` line. Plain ones must be equal but for their prefixes to be told apart."""
+    if names.startswith('"'):
+        old, taken = _unquoted(names, line)
+        rest = names[taken:].lstrip(" ")
+        return old, _unquoted(rest, line)[0] if rest.startswith('"') else rest.rstrip("\t")
+    if names.endswith('"') and ' "' in names:
+        place = names.index(' "')
+        return names[:place], _unquoted(names[place + 1 :], line)[0]
+    for place in (match.start() for match in re.finditer(" ", names)):
+        old, new = names[:place], names[place + 1 :]
+        bare_old, bare_new = _without_prefixes(old, new)
+        if bare_old == bare_new:
+            return old, new
+    old, blank, new = names.partition(" ")
+    if not blank or " " in new:
+        raise malformed("the names of the 'diff --git' line cannot be told apart; add '--- ' and '+++ ' lines", line)
+    return old, new
+
+
+def _without_prefixes(old: str, new: str) -> tuple[str, str]:
+    """Both names without `a/` and `b/` (or another of git's pairs) where both have them, else as they are."""
+    if (old[:1], new[:1]) in _PREFIX_PAIRS and old[1:2] == new[1:2] == "/":
+        return old[2:], new[2:]
+    return old, new
+
+
+def _unprefixed(old: str, new: str, section: _Section) -> tuple[str | None, str | None]:
+    if old == new == _NULL:
+        raise malformed("both names are /dev/null", section.line)
+    if old == _NULL:
+        return None, comparable(_one_sided(new, 1, section))
+    if new == _NULL:
+        return comparable(_one_sided(old, 0, section)), None
+    bare_old, bare_new = _without_prefixes(old, new)
+    if bare_old == bare_new:
+        return comparable(bare_old), comparable(bare_new)
+    if section.git_names is not None and _split_git_names(section.git_names, section.line) == (old, new):
+        return comparable(bare_old), comparable(bare_new)
+    raise malformed(
+        f"'--- {old}' and '+++ {new}' name two files: use one name, or a 'diff --git' header with 'rename from' and "
+        "'rename to' to move the file",
+        section.line,
+    )
+
+
+def _one_sided(name: str, side: int, section: _Section) -> str:
+    """The name of a new (side 1) or deleted (side 0) file, whose other name cannot tell whether it has a prefix."""
+    if section.git_names is not None:
+        names = _split_git_names(section.git_names, section.line)
+        if names[side] == name:
+            return _without_prefixes(*names)[side]
+    return name.removeprefix(("a/", "b/")[side])
+
+
+# -- hunks -------------------------------------------------------------------------------------------------------
+
+
+def _read_hunks(section: _Section) -> Iterator[PatchHunk]:
+    """The section's hunks as `unidiff` reads them in their repaired frame."""
+    for frame in section.hunks:
+        old_count = sum(line[0] in " -" for line in frame.body)
+        new_count = sum(line[0] in " +" for line in frame.body)
+        repaired = ["--- file\n", "+++ file\n", f"@@ -1,{old_count} +1,{new_count} @@\n"]
+        repaired += [(NO_NEWLINE if line.startswith("\\") else line) + "\n" for line in frame.body]
+        try:
+            (hunk,) = PatchSet(repaired)[0]
+        except UnidiffParseError as error:
+            raise malformed(str(error).strip(), frame.line) from error
+        rows: list[PatchLine] = []
+        old_open = new_open = False
+        for offset, line in enumerate(hunk):
+            if line.line_type == "\\":
+                if not rows:
+                    raise malformed("'\\ No newline at end of file' belongs below a line", frame.body_line + offset)
+                old_open |= rows[-1].sign != "+"
+                new_open |= rows[-1].sign != "-"
+            else:
+                rows.append(PatchLine(line.line_type, line.value.removesuffix("\n")))
+        yield PatchHunk(
+            tuple(rows), frame.anchors, start=frame.start, old_open=old_open, new_open=new_open, line=frame.line
+        )
