@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -27,21 +28,28 @@ SOURCE = "devtools-lsp"
 SEVERITIES: dict[Severity, int] = {"error": 1, "warning": 2, "info": 3}
 
 
-class LspPosition(msgspec.Struct, frozen=True):
+class LspPosition(msgspec.Struct, frozen=True, gc=False):
     """0-based, in the editor's units."""
 
     line: int
     character: int
 
 
-class LspRange(msgspec.Struct, frozen=True):
+class LspRange(msgspec.Struct, frozen=True, gc=False):
     """The end is exclusive."""
 
     start: LspPosition
     end: LspPosition
 
 
-class LspDiagnostic(msgspec.Struct, frozen=True, omit_defaults=True):
+class FindingData(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The `data` of a finding."""
+
+    engine_id: str | None
+    out_of_scope: bool
+
+
+class LspDiagnostic(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One published diagnostic."""
 
     range: LspRange
@@ -88,11 +96,14 @@ class LspText:
 
     def to_lsp_position(self, line: int, column: int) -> LspPosition:
         """The editor's position of a 1-based line and column."""
-        index = min(max(line, 1), len(self._lines)) - 1
-        content = self._lines[index]
-        offset = min(max(column, 1) - 1, len(content))
+        lines = self._lines
+        index = line - 1 if 0 < line <= len(lines) else min(max(line, 1), len(lines)) - 1
+        content = lines[index]
+        offset = column - 1 if 0 < column <= len(content) else min(max(column, 1) - 1, len(content))
         if self._returns is None:
-            return LspPosition(index, offset if self._plain else units(content[:offset], self._encoding))
+            if self._plain or content.isascii():
+                return LspPosition(index, offset)
+            return LspPosition(index, units(content[:offset], self._encoding))
         before = content[:offset]
         return LspPosition(
             index + self._returns[index] + before.count("\r"),
@@ -104,12 +115,11 @@ class LspText:
         if column is None:
             return self.to_lsp_lines(line, (end_line or line) - line + 1)
         start = self.to_lsp_position(line, column)
-        if end_line is None and end_column is None:
+        if end_column is not None:
+            return LspRange(start, self.to_lsp_position(end_line or line, end_column))
+        if end_line is None:
             return LspRange(start, self.to_lsp_position(line, self._word_end(line, column)))
-        last = end_line or line
-        if end_column is None:
-            return LspRange(start, self.to_lsp_position(last, self._width(last) + 1))
-        return LspRange(start, self.to_lsp_position(last, end_column))
+        return LspRange(start, self.to_lsp_position(end_line, self._width(end_line) + 1))
 
     def to_lsp_lines(self, first: int, count: int) -> LspRange:
         """The text of whole lines, from the first one's first visible character; at least one line."""
@@ -147,13 +157,19 @@ def to_lsp_diagnostic(diagnostic: Diagnostic, text: LspText | None) -> LspDiagno
     else:
         place = text.to_lsp_range(diagnostic.line, diagnostic.column, diagnostic.end_line, diagnostic.end_column)
     return LspDiagnostic(
-        range=place,
-        severity=SEVERITIES[diagnostic.severity],
-        source=diagnostic.engine_id or SOURCE,
-        message=diagnostic.message,
-        code=diagnostic.rule,
-        data={"engineId": diagnostic.engine_id, "outOfScope": diagnostic.out_of_scope},
+        place,
+        SEVERITIES[diagnostic.severity],
+        diagnostic.engine_id or SOURCE,
+        diagnostic.message,
+        diagnostic.rule,
+        _data(diagnostic.engine_id, diagnostic.out_of_scope),
     )
+
+
+@lru_cache(maxsize=256)
+def _data(engine_id: str | None, out_of_scope: bool) -> FindingData:
+    """Thousands of findings share a few of these."""
+    return FindingData(engine_id, out_of_scope)
 
 
 class UriMap:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
@@ -122,9 +123,9 @@ def test_a_diagnostic_keeps_its_data_and_says_where_even_without_a_text():
     shown = to_lsp_diagnostic(finding, None)
     assert (shown.range.start.line, shown.range.end.line) == (2, 3)
     assert (shown.severity, shown.source, shown.code) == (2, "ruff", "F401")
-    assert shown.data == {"engineId": "ruff", "outOfScope": True}
+    assert msgspec.to_builtins(shown.data) == {"engineId": "ruff", "outOfScope": True}
     notice = to_lsp_diagnostic(Diagnostic("a.py", "info", "a notice", None, False), LspText("", "utf-8"))
-    assert (notice.source, notice.range, notice.data["engineId"]) == ("devtools-lsp", NOWHERE, None)
+    assert (notice.source, notice.range, notice.data.engine_id) == ("devtools-lsp", NOWHERE, None)
 
 
 def test_uris_go_both_ways_whatever_a_name_holds(tmp_path: Path):
