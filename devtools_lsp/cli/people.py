@@ -65,7 +65,9 @@ def approve(
     approval: IdArgument,
     root: RootOption = None,
     note: NoteOption = None,
-    remember: Annotated[bool, typer.Option("--remember", help="Also allow what the approval offers to remember.")] = False,
+    remember: Annotated[
+        bool, typer.Option("--remember", help="Also allow what the approval offers to remember.")
+    ] = False,
     drop: Annotated[list[str] | None, typer.Option("--drop", help="Leave this hunk out; may be repeated.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -150,8 +152,8 @@ def log(
         if as_json:
             print(line)  # noqa: T201 -- one line an event, for programs
             continue
-        entry = json.loads(line)
-        named = entry.get("paths") or []
+        entry: dict[str, Any] = json.loads(line)
+        named: list[str] = entry.get("paths") or []
         files = ", ".join(named[:3]) + (" …" if len(named) > 3 else "")
         terminal.out.print(
             f"{entry['time']}  {entry['event']:8} {entry.get('step') or '':12} {entry.get('verdict') or '':8} "

@@ -63,7 +63,7 @@ async def resolve(parts: PipelineParts, entries: Sequence[str]) -> Resolved:
             stats.update(found)
         else:
             path = await parts.gauntlet.screen(entry, "read")
-            stats[path] = await stat_file(parts, path)
+            stats[path] = await _stat_literal(parts, path)
         _check_bound(
             len(stats), parts.bounds.max_files, "max_files", entry, f"{len(stats)} files are named so far", "files"
         )
@@ -82,6 +82,16 @@ async def resolve(parts: PipelineParts, entries: Sequence[str]) -> Resolved:
         total, parts.bounds.max_total_bytes, "max_total_bytes", None, f"the files have {total} bytes in all", "bytes"
     )
     return Resolved(tuple(sorted(stats)), stats, skipped.notices())
+
+
+async def _stat_literal(parts: PipelineParts, path: str) -> FileStat:
+    try:
+        return await stat_file(parts, path)
+    except BadArgumentError as error:
+        if error.reason == "notFound":
+            # A name may hold ? or [ literally; when no such file is there, it was meant as a pattern and is refused.
+            PathPattern.parse(path)
+        raise
 
 
 async def stat_file(parts: PipelineParts, path: str) -> FileStat:

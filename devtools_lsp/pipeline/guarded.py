@@ -14,13 +14,14 @@ from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.result import Result, Written
 from devtools_lsp.errors import ConflictError, DevToolsError, ReadOnlyError
 from devtools_lsp.pipeline.asking import Asker
-from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest
+from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest, Witness
 from devtools_lsp.pipeline.runtime import execute
 from devtools_lsp.pipeline.steps import (
     STEP_ARGUMENTS,
     CompiledStep,
     ReplaceArguments,
     StepArguments,
+    StepName,
     WriteFileArguments,
     validate_arguments,
 )
@@ -59,7 +60,14 @@ class Guarded:
         self._read_only = read_only
 
     async def read_file(
-        self, path: str, start: int, end: int | None, authored: Mapping[str, Any], caller: Caller
+        self,
+        path: str,
+        start: int,
+        end: int | None,
+        *,
+        authored: Mapping[str, Any],
+        caller: Caller,
+        witness: Witness | None = None,
     ) -> Result:
         """A window of a file; the gate sees acquire and read_lines. Lines are 1-based, `end` inclusive."""
         values: dict[str, Any] = {"path": path, "start": start}
@@ -67,10 +75,19 @@ class Guarded:
             "read_file", STEP_ARGUMENTS["read_lines"], values if end is None else {**values, "end": end}
         )
         step = CompiledStep(0, "read_lines", authored, arguments)
-        return await execute(self._parts, PlanRequest((path,), {}, (step,), caller.who, caller.signal))
+        request = PlanRequest((path,), {}, (step,), caller.who, caller.signal, witness=witness)
+        return await execute(self._parts, request)
 
     async def edit_file(
-        self, path: str, old: str, new: str, *, replace_all: bool, authored: Mapping[str, Any], caller: Caller
+        self,
+        path: str,
+        old: str,
+        new: str,
+        *,
+        replace_all: bool,
+        authored: Mapping[str, Any],
+        caller: Caller,
+        witness: Witness | None = None,
     ) -> Result:
         """Replace a text in one file and write it; the gate sees acquire and edit."""
         arguments = validate_arguments(
@@ -78,46 +95,40 @@ class Guarded:
             ReplaceArguments,
             {"path": path, "old_string": old, "new_string": new, "replace_all": replace_all},
         )
-        return await self._persist("edit", arguments, authored, caller, paths=(path,))
+        return await self._persist("edit", arguments, authored, caller, paths=(path,), witness=witness)
 
     async def write_file(
-        self, path: str, content: str, *, known: str | None, authored: Mapping[str, Any], caller: Caller
+        self, path: str, content: str, *, authored: Mapping[str, Any], caller: Caller, witness: Witness | None = None
     ) -> Result:
         """Give a file a whole new content, creating it where it is missing; the gate sees acquire (if it exists)
-        and write_file. `known` is the SHA-256 that the session last read; a different one is a conflict.
+        and write_file. A witness may refuse it for what was found.
         """
         arguments = validate_arguments("write_file", WriteFileArguments, {"path": path, "content": content})
-        relative = self._parts.gauntlet.lexical(path)
-        expected = {relative: known} if known is not None else {}
-        return await self._persist("write_file", arguments, authored, caller, optional=(path,), known=expected)
+        return await self._persist("write_file", arguments, authored, caller, optional=(path,), witness=witness)
 
     async def _persist(
         self,
-        step: Any,
+        step: StepName,
         arguments: StepArguments,
         authored: Mapping[str, Any],
         caller: Caller,
         *,
         paths: tuple[str, ...] = (),
         optional: tuple[str, ...] = (),
-        known: Mapping[str, str] | None = None,
+        witness: Witness | None = None,
     ) -> Result:
         self._require_writable(step)
         compiled = CompiledStep(0, step, authored, arguments)
         request = PlanRequest(
-            paths, {}, (compiled,), caller.who, caller.signal, persists=True, optional=optional, known=known or {}
+            paths, {}, (compiled,), caller.who, caller.signal, persists=True, optional=optional, witness=witness
         )
         return await execute(self._parts, request)
 
-    async def search(
-        self, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller
-    ) -> Answer:
+    async def search(self, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller) -> Answer:
         """Ask `search` once, then search."""
         return await self._ask_then("search", args, run, caller)
 
-    async def command(
-        self, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller
-    ) -> Answer:
+    async def command(self, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller) -> Answer:
         """Ask `bash` once, without targets, then run the command."""
         self._require_writable("bash")
         return await self._ask_then("bash", args, run, caller)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from devtools_lsp.core.compare import compare_diagnostics, line_map
+from devtools_lsp.core.compare import LineMap, compare_diagnostics, line_map
 from devtools_lsp.core.delta import Comparison, Delta
 from devtools_lsp.core.diagnostics import Diagnostic, Pending, notice
 from devtools_lsp.core.result import DiagnosticsDelta, EngineUse
@@ -296,7 +296,7 @@ def _overreach(step: str, engine_id: str, what: str) -> StepFailedError:
 def summarize(judgements: Sequence[Judgement], workspace: Workspace) -> DiagnosticsDelta:
     """The per-plan delta: the last judgement of each engine and step, against the acquired state (SPEC 3.12.4)."""
     latest = {(judgement.engine_id, judgement.step): judgement for judgement in judgements}
-    maps = {}
+    maps: dict[str, LineMap] = {}
     for path, content in workspace.files.items():
         origin = workspace.origins.get(path, path)
         acquired = workspace.acquired.get(origin)

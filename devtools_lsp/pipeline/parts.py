@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.pipeline.path_locks import PathLocks
@@ -95,6 +95,18 @@ class PipelineParts:
     locks: PathLocks = field(default_factory=PathLocks)
 
 
+class Witness(Protocol):
+    """Somebody who must know the texts of a plan, such as a session that remembers what it has read."""
+
+    def acquired(self, workspace: Workspace) -> None:
+        """The files as acquisition found them; may refuse the plan by raising an error of the taxonomy."""
+        ...
+
+    def finished(self, workspace: Workspace) -> None:
+        """The files as the plan left them."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     """One execution: what to acquire, the steps, who asks.
@@ -102,7 +114,7 @@ class PlanRequest:
     `paths` are literals and patterns; `acquire_args` is what the caller authored for acquisition (`{}` where a
     path or a patch implies it); `persists` marks a granular call, whose single step is followed by a write that
     asks nothing. `optional` are paths that are acquired where they exist; when nothing is acquired through it, the
-    question about acquisition falls away too. `known` maps a path to the SHA-256 that its content must still have.
+    question about acquisition falls away too. `witness` is told what was acquired and what it became.
     """
 
     paths: tuple[str, ...]
@@ -112,4 +124,4 @@ class PlanRequest:
     signal: Cancellation
     persists: bool = False
     optional: tuple[str, ...] = ()
-    known: Mapping[str, str] = field(default_factory=dict[str, str])
+    witness: Witness | None = None

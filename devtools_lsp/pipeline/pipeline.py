@@ -9,7 +9,9 @@ from typing import Any
 from devtools_lsp.core.result import Result
 from devtools_lsp.errors import BadArgumentError, ReadOnlyError
 from devtools_lsp.pipeline.builder import PlanBuilder
+from devtools_lsp.pipeline.guarded import Caller, Guarded
 from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest
+from devtools_lsp.pipeline.reversal import undo
 from devtools_lsp.pipeline.runtime import execute
 from devtools_lsp.pipeline.selection import offers, offers_fix
 from devtools_lsp.pipeline.steps import CompiledStep, OpName, compile_ops, compile_step
@@ -27,6 +29,8 @@ class DevPipeline:
     def __init__(self, parts: PipelineParts, *, read_only: bool = False) -> None:
         self.parts = parts
         self.read_only = read_only
+
+        self.guarded = Guarded(parts, read_only=read_only)
 
     def __call__(self, paths: Sequence[str] = (), *, agent: str = "library") -> PlanBuilder:
         """Start an immutable, awaitable plan: `await pipeline(paths).edit(...).write().check()`."""
@@ -90,13 +94,21 @@ class DevPipeline:
         if persists and self.read_only:
             raise ReadOnlyError(f"{step} changes files and this workspace is read-only", step=step)
         implied: list[str] = []
+        optional: tuple[str, ...] = ()
         if compiled.patch is not None:
             implied.extend(compiled.patch.acquires)
+            optional = compiled.patch.acquires_if_present
         elif "path" in args:
             implied.append(str(args["path"]))
         entries = check_paths([*(paths or ()), *(entry for entry in implied if entry not in (paths or ()))])
         acquire_args: dict[str, Any] = {"paths": list(paths)} if paths is not None else {}
-        return await self._execute(entries, acquire_args, [compiled], agent, session, signal, plan, persists=persists)
+        return await self._execute(
+            entries, acquire_args, [compiled], agent, session, signal, plan, persists=persists, optional=optional
+        )
+
+    async def undo(self, plan: str | None, caller: Caller) -> Result:
+        """Take back the last plan that wrote, or the one named, where its files still hold what it wrote."""
+        return await undo(self.parts, self.guarded, plan, caller)
 
     async def _execute(
         self,
@@ -109,6 +121,7 @@ class DevPipeline:
         plan: str | None,
         *,
         persists: bool,
+        optional: tuple[str, ...] = (),
     ) -> Result:
         request = PlanRequest(
             paths=entries,
@@ -117,6 +130,7 @@ class DevPipeline:
             who=PlanIdentity(plan or new_plan_id(), agent, session),
             signal=signal or Cancellation(),
             persists=persists,
+            optional=optional,
         )
         return await execute(self.parts, request)
 

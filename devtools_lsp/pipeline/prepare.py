@@ -89,7 +89,7 @@ def _localize(parts: PipelineParts, step: CompiledStep) -> CompiledStep:
             paths = [_entry(parts, entry) for entry in arguments.paths]
             return replace(step, arguments=arguments.model_copy(update={"paths": paths}))
         if step.patch is not None:
-            return replace(step, patch=step.patch.relocated(parts.gauntlet.lexical))
+            return replace(step, patch=step.patch.resolved(parts.gauntlet.lexical))
     except DevToolsError as error:
         raise error.at(step=step.step) from None
     return step
@@ -195,6 +195,9 @@ def select_paths(step: str, selectors: Sequence[str] | None, present: Collection
     chosen: set[str] = set()
     for entry in selectors:
         if not is_pattern(entry):
+            if entry not in present:
+                # A name may hold ? or [ literally; when no such file is there, it was meant as a pattern.
+                _refuse_pattern_syntax(step, entry)
             require_acquired(step, entry, present)
             chosen.add(entry)
             continue
@@ -209,3 +212,10 @@ def select_paths(step: str, selectors: Sequence[str] | None, present: Collection
             )
         chosen.update(matched)
     return sorted(chosen)
+
+
+def _refuse_pattern_syntax(step: str, entry: str) -> None:
+    try:
+        PathPattern.parse(entry)
+    except BadArgumentError as error:
+        raise error.at(step=step, path=entry) from None

@@ -16,7 +16,7 @@ import msgspec
 from devtools_lsp.core.diagnostics import Diagnostic, notice
 from devtools_lsp.core.result import Change, DecisionReport, EngineUse, Normalized, Read, Result, Unreadable
 from devtools_lsp.core.workspace import Workspace
-from devtools_lsp.errors import CallCancelledError, ConflictError, DevToolsError, StepFailedError
+from devtools_lsp.errors import CallCancelledError, DevToolsError, StepFailedError
 from devtools_lsp.pipeline import acquire, engine_steps, text_steps, write_steps
 from devtools_lsp.pipeline.asking import Asker
 from devtools_lsp.pipeline.judging import Judgement, summarize
@@ -89,7 +89,7 @@ async def _run(parts: PipelineParts, request: PlanRequest, started: list[Executi
     started.append(execution)
     await locks.take()
     try:
-        if prepared.resolved.targets or not request.optional:
+        if prepared.resolved.targets or request.paths or not request.optional:
             await _wrapped(execution, 0, "acquire", request.acquire_args, lambda: _acquire(execution))
         for step in prepared.steps:
             await _wrapped(execution, step.index + 1, step.step, step.args, lambda step=step: _step(execution, step))
@@ -100,6 +100,8 @@ async def _run(parts: PipelineParts, request: PlanRequest, started: list[Executi
         locks.release()
     result = _result(execution)
     _publish(execution)
+    if request.witness is not None:
+        request.witness.finished(execution.workspace)
     return result
 
 
@@ -147,15 +149,8 @@ async def _acquire(execution: Execution) -> None:
         limit = execution.parts.bounds.max_bytes_per_file
         targets = tuple(path for path in targets if resolved.stats[path].size <= limit)
     execution.workspace = Workspace.of(await acquire.load(execution.parts, targets))
-    for path, known in execution.request.known.items():
-        on_disk = execution.workspace.disk.get(path)
-        if on_disk is not None and on_disk.sha256 != known:
-            raise ConflictError(
-                f"{path} was changed by someone else since this session read it; read it again and decide anew",
-                reason="stale",
-                path=path,
-                paths=[path],
-            )
+    if execution.request.witness is not None:
+        execution.request.witness.acquired(execution.workspace)
 
 
 async def _step(execution: Execution, step: CompiledStep) -> None:

@@ -32,6 +32,8 @@ class WritePlan:
     created: tuple[str, ...]
     settled: Workspace
     """The workspace once everything landed: its `disk` is what was written."""
+    passing: tuple[str, ...] = ()
+    """Temporary names that break cycles of renames."""
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -67,7 +69,8 @@ def plan_write(workspace: Workspace, policy: TextPolicy, selected: Collection[st
     mutations: list[Mutation] = []
     written: list[Written] = []
     expected: dict[str, str | None] = {path: known.sha256 for path, known in disk.items()}
-    for move in plan_renames(moves, taken=set(disk) | set(workspace.files)):
+    renames = plan_renames(moves, taken=set(disk))
+    for move in renames:
         mutations.append(Mutation("rename", move.target, source=move.source, expect=expected.get(move.source)))
         expected[move.target] = expected.pop(move.source, None)
     for source, path in sorted(moves.items(), key=lambda item: item[1]):
@@ -113,6 +116,7 @@ def plan_write(workspace: Workspace, policy: TextPolicy, selected: Collection[st
         tuple(written),
         tuple(sorted(created)),
         settled,
+        tuple(move.target for move in renames if move.temporary),
     )
 
 
@@ -163,9 +167,11 @@ async def land(
     if not plan.mutations:
         return
     require_clean_buffers(parts, step, plan.targets)
+    # A cycle of renames passes through a name that nobody authored; it belongs to the approved moves.
+    covered = replace(permit, may_create=(*permit.may_create, *plan.passing))
     raw: list[Mutation] = []
     try:
-        await _finish(parts.gauntlet.commit(permit, plan.mutations, raw.append))
+        await _finish(parts.gauntlet.commit(covered, plan.mutations, raw.append))
     except DevToolsError as error:
         landing.written.extend(_written_of(mutation, plan) for mutation in raw)
         if landing.written:

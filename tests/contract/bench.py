@@ -68,7 +68,7 @@ class Scene:
         return {
             str(path.relative_to(self.root)): path.read_bytes()
             for path in sorted(self.root.rglob("*"))
-            if path.is_file() and ".devtools" not in path.parts
+            if path.is_file() and not {".devtools", "devtools-lsp"} & set(path.parts)
         }
 
     def text(self, path: str) -> str:
@@ -109,7 +109,9 @@ def op(step: str, label: str | None = None, **args: Any) -> dict[str, Any]:
     return made if label is None else {**made, "label": label}
 
 
-def finder(engine_id: str, word: str, *, extensions: frozenset[str] = frozenset({"*"}), kind: str = "checks") -> DevEngine:
+def finder(
+    engine_id: str, word: str, *, extensions: frozenset[str] = frozenset({"*"}), kind: str = "checks"
+) -> DevEngine:
     """An engine that reports every occurrence of a word, in whatever texts it is given."""
 
     async def run(call: EngineCall) -> Delta:
@@ -135,7 +137,9 @@ def finder(engine_id: str, word: str, *, extensions: frozenset[str] = frozenset(
     return DevEngine(engine_id, **{kind: (Capability(run, extensions=extensions),)})
 
 
-def formatter(engine_id: str, change: Callable[[str], str], *, extensions: frozenset[str] = frozenset({"*"})) -> DevEngine:
+def formatter(
+    engine_id: str, change: Callable[[str], str], *, extensions: frozenset[str] = frozenset({"*"})
+) -> DevEngine:
     """An engine that rewrites texts with a function."""
 
     async def run(call: EngineCall) -> Delta:

@@ -129,9 +129,7 @@ async def test_a_decline_of_acquire_reads_nothing(scene: Scene):
         return await original(path)
 
     scene.file_system.read = watched
-    error = await scene.refused(
-        scene.call("read_lines", path="a.txt", start=1), "E_DEV_GATE_DECLINED", "denied"
-    )
+    error = await scene.refused(scene.call("read_lines", path="a.txt", start=1), "E_DEV_GATE_DECLINED", "denied")
     assert error.note == "not now"
     assert "not now" in error.message
     assert reads == []

@@ -1,0 +1,145 @@
+"""Commands that set up and run the daemon: serve, init, doctor, demo, mcp."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from devtools_lsp.cli.options import EXIT_REFUSED, JsonOption, RootOption, Terminal, checked_root, refuse, run
+from devtools_lsp.errors import DevToolsError, InvalidConfigError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("serve", help="Run the daemon of a root; prints READY <socket> once it accepts.")(serve)
+    app.command("init", help="Detect installed engines and write devtools.toml for review.")(init)
+    app.command("doctor", help="Start every configured engine on a probe file and say what to mend.")(doctor)
+    app.command("demo", help="Watch an agent edit a copy of a real package while a client approves.")(demo)
+
+
+def serve(
+    root: RootOption = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log what happens on standard error.")] = False,
+) -> None:
+    """One daemon a root; a second one is told that the first runs."""
+    found = checked_root(root)
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+
+    async def work() -> str:
+        from devtools_lsp.daemon.serving import serve_root
+
+        return await serve_root(found, ready=lambda path: print(f"READY {path}", flush=True))  # noqa: T201
+
+    reason = run(work())
+    logging.getLogger("devtools_lsp").info("ended: %s", reason)
+
+
+def init(
+    root: RootOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file and write nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """An existing configuration is never overwritten."""
+    from devtools_lsp.config import FILE_NAME, load_configuration
+    from devtools_lsp.engines.detect import detect
+
+    found = checked_root(root)
+    target = found / FILE_NAME
+    try:
+        if not dry_run and load_configuration(found).source is not None:
+            source = load_configuration(found).source
+            raise InvalidConfigError(
+                f"{source.name if source else FILE_NAME} configures this root already; edit it, or remove it and run init again"
+            )
+        detected = detect(found)
+    except DevToolsError as error:
+        refuse(error)
+    text = detected.to_toml()
+    terminal = Terminal.of(as_json)
+    if dry_run:
+        typer.echo(text, nl=False)
+        return
+    with target.open("x", encoding="utf-8") as file:
+        file.write(text)
+    names = [engine.id for engine in detected.engines]
+    if as_json:
+        terminal.show({"path": FILE_NAME, "engines": names})
+        return
+    terminal.out.print(f"wrote {target}: engines {', '.join(names) or '(none found)'}; read it before you rely on it")
+
+
+def doctor(root: RootOption = None, as_json: JsonOption = False) -> None:
+    """Exit code 2 when something does not work."""
+    from devtools_lsp.config import load_configuration
+
+    found = checked_root(root)
+    try:
+        configuration = load_configuration(found)
+    except DevToolsError as error:
+        refuse(error)
+
+    async def work() -> list[dict[str, Any]]:
+        return await _examine(found, configuration)
+
+    reports = run(work())
+    terminal = Terminal.of(as_json)
+    if as_json:
+        terminal.show({"root": str(found), "checks": reports})
+    else:
+        for report in reports:
+            mark = "[green]ok  [/green]" if report["ok"] else "[red]FAIL[/red]"
+            terminal.out.print(f"{mark} {report['name']}: {report['message']}")
+            if report.get("remedy"):
+                terminal.out.print(f"     {report['remedy']}")
+    if not all(report["ok"] for report in reports):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+async def _examine(root: Path, configuration: Any) -> list[dict[str, Any]]:
+    from devtools_lsp import discovery
+    from devtools_lsp.app import confinement_of
+    from devtools_lsp.engines.detect import probe
+
+    source = configuration.source
+    reports: list[dict[str, Any]] = [
+        {
+            "name": "configuration",
+            "ok": True,
+            "message": source.name if source else "none: the defaults hold and no engine runs",
+            **({} if source else {"remedy": "run `devtools-lsp init`"}),
+        },
+        {"name": "socket", "ok": True, "message": str(discovery.socket_path(root))},
+    ]
+    confinement = await confinement_of(str(root), configuration)
+    reports.append(
+        {"name": "confinement", "ok": True, "message": f"{confinement['level']}: {confinement['description']}"}
+    )
+    for spec in configuration.engines:
+        # One after the other: engines that start at once would be slow for each other's sake.
+        report = await probe(spec, root)
+        reports.append(
+            {
+                "name": f"engine {spec.id}",
+                "ok": report.ok,
+                "message": report.message,
+                **({"remedy": report.remedy} if report.remedy else {}),
+            }
+        )
+    return reports
+
+
+def demo(
+    fast: Annotated[bool, typer.Option("--fast", help="Do not pause between the acts.")] = False,
+) -> None:
+    """Exit code 1 when anything was not as it should be."""
+    from devtools_lsp.demo import run_demo
+
+    ok = asyncio.run(run_demo(pause_s=0.0 if fast else 0.4))
+    if not ok:
+        raise typer.Exit(1)

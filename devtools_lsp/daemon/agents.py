@@ -1,0 +1,247 @@
+"""The agents' door: the table of `devtools/*` methods, each a few lines that call one function elsewhere.
+
+Owns what a call needs beside its tool: a plan id, progress while somebody decides, the artifact and the reply. It
+holds no rule about what may happen; the pipeline and the gate do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from devtools_lsp import __version__
+from devtools_lsp.agent.forge import Invocation, SurfaceName, ToolAnswer
+from devtools_lsp.agent.render import render_reply
+from devtools_lsp.app import App
+from devtools_lsp.daemon.approval_payload import Approval, list_to_wire, to_wire
+from devtools_lsp.daemon.approvals import Answer, Approvals, Resolution
+from devtools_lsp.daemon.doors import CallScope, Host, Peer
+from devtools_lsp.pipeline.guarded import Caller
+from devtools_lsp.pipeline.pipeline import new_plan_id
+from devtools_lsp.ports import Edited, PlanIdentity
+from devtools_lsp.wire.messages import (
+    ApprovalsParams,
+    ArtifactParams,
+    CallParams,
+    DecideParams,
+    EditedParam,
+    MethodNotFoundError,
+    NoParams,
+    OpsParams,
+    Output,
+    Report,
+    ToolsParams,
+    UndoParams,
+    decode_params,
+)
+
+Handler = Callable[[Peer, msgspec.Raw, CallScope], Awaitable[object]]
+
+DEFAULT_SURFACE: SurfaceName = "granular"
+
+
+class AgentDesk:
+    """Implements `doors.AgentDoor` over one composed root."""
+
+    def __init__(
+        self, host: Host, app: App, approvals: Approvals, status: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> None:
+        self._host = host
+        self._app = app
+        self._approvals = approvals
+        self._status = status
+        self._running: dict[str, CallScope] = {}
+        self._told: set[asyncio.Task[None]] = set()
+        self._watching: dict[Peer, TerminalView] = {}
+        self._methods: dict[str, Handler] = {
+            "devtools/tools": self._tools,
+            "devtools/call": self._call,
+            "devtools/ops": self._ops,
+            "devtools/artifact": self._artifact,
+            "devtools/status": self._show_status,
+            "devtools/approvals": self._list_approvals,
+            "devtools/decide": self._decide,
+            "devtools/undo": self._undo,
+        }
+        approvals.attach(self, decides=False)
+
+    # -- AgentDoor -----------------------------------------------------------------------------------------------
+
+    async def attach(self, peer: Peer) -> object:
+        """The answer to `devtools/initialize`."""
+        surface = _surface(peer)
+        return {
+            "server": "devtools-lsp",
+            "version": __version__,
+            "root": self._app.root,
+            "surface": surface,
+            "tools": self._app.tools(surface).to_wire(),
+            "gate": {"mode": self._approvals.settings.mode},
+            "confinement": await self._app.confinement(),
+        }
+
+    async def call(self, peer: Peer, method: str, params: msgspec.Raw, call: CallScope) -> object:
+        """Answer one request; raises MethodNotFoundError for methods that are not in the table."""
+        handler = self._methods.get(method)
+        if handler is None:
+            raise MethodNotFoundError(method)
+        return await handler(peer, params, call)
+
+    def detached(self, peer: Peer) -> None:
+        """A peer is gone: it watches no more, and what was remembered for its session ends with it."""
+        view = self._watching.pop(peer, None)
+        if view is not None:
+            self._approvals.detach(view)
+        if not any(other.session == peer.session for other in self._host.peers() if other is not peer):
+            self._approvals.end_session(peer.session)
+
+    # -- the table -----------------------------------------------------------------------------------------------
+
+    async def _tools(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
+        wanted = decode_params(params, ToolsParams).surface
+        return {"tools": self._app.tools(wanted or _surface(peer)).to_wire()}
+
+    async def _call(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
+        wanted = decode_params(params, CallParams)
+        surface = wanted.surface or _surface(peer)
+
+        async def work(plan: str) -> ToolAnswer:
+            tool = self._app.tools(surface).find(wanted.name)
+            who = Invocation(peer.name, peer.session, call.signal, plan)
+            return await tool.call(wanted.arguments, who, lambda stream, text: _print(call, stream, text))
+
+        return await self._run(call, work)
+
+    async def _ops(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
+        wanted = decode_params(params, OpsParams)
+
+        async def work(plan: str) -> ToolAnswer:
+            result = await self._app.pipeline.ops(
+                wanted.paths, wanted.ops, agent=peer.name, session=peer.session, signal=call.signal, plan=plan
+            )
+            return ToolAnswer(result)
+
+        return await self._run(call, work)
+
+    async def _undo(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
+        wanted = decode_params(params, UndoParams)
+
+        async def work(plan: str) -> ToolAnswer:
+            caller = Caller(PlanIdentity(plan, peer.name, peer.session), call.signal)
+            return ToolAnswer(await self._app.pipeline.undo(wanted.plan, caller))
+
+        return await self._run(call, work)
+
+    async def _run(self, call: CallScope, work: Callable[[str], Awaitable[ToolAnswer]]) -> dict[str, Any]:
+        """Run one call under a plan id of its own, spool its result, and make the reply of it."""
+        plan = new_plan_id()
+        self._running[plan] = call
+        try:
+            with self._app.lease():
+                answer = await work(plan)
+        finally:
+            del self._running[plan]
+        artifact = self._app.artifacts.spool(answer.result)
+        budget = self._app.configuration.file.reply.inline_tokens
+        reply = render_reply(answer.result, artifact, inline_tokens=budget)
+        if answer.content is not None:
+            reply["content"] = answer.content
+        if answer.data is not None:
+            reply["data"] = dict(answer.data)
+        return reply
+
+    async def _artifact(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
+        wanted = decode_params(params, ArtifactParams)
+        return await self._app.artifacts.page(
+            wanted.handle, wanted.path, wanted.severity, wanted.engine_id, wanted.offset, wanted.limit
+        )
+
+    async def _show_status(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
+        decode_params(params, NoParams)
+        return await self._status()
+
+    async def _list_approvals(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
+        wanted = decode_params(params, ApprovalsParams)
+        if wanted.watch and peer.decides and peer not in self._watching:
+            view = TerminalView(peer)
+            self._watching[peer] = view
+            items = list_to_wire(self._approvals.items())
+            self._approvals.attach(view, decides=True)
+            view.caught_up()
+            return {"items": items}
+        return {"items": list_to_wire(self._approvals.items())}
+
+    async def _decide(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
+        wanted = decode_params(params, DecideParams)
+        answer = Answer(
+            approve=wanted.approve,
+            note=wanted.note,
+            remember=wanted.remember,
+            edited=tuple(_edited(entry) for entry in wanted.edited),
+            drop=tuple(wanted.drop),
+        )
+        return await self._approvals.decide(wanted.id, answer, peer.role)
+
+    # -- ApprovalView: the caller learns that somebody is being asked ---------------------------------------------
+
+    def requested(self, approval: Approval) -> None:
+        """Tell the call that waits for this approval."""
+        self._report(approval, f"{approval.step} waits for a person's approval")
+
+    def updated(self, approval: Approval) -> None:
+        """Consequences are for the person; the caller has nothing to do with them."""
+
+    def resolved(self, approval: Approval, resolution: Resolution) -> None:
+        """Tell the call how it ended."""
+        self._report(approval, f"{approval.step}: {resolution.status} by {resolution.by}")
+
+    def _report(self, approval: Approval, message: str) -> None:
+        call = self._running.get(approval.plan)
+        if call is None:
+            return
+        task = asyncio.get_running_loop().create_task(call.progress(Report(message=message, approval=approval.id)))
+        self._told.add(task)
+        task.add_done_callback(self._told.discard)
+
+
+class TerminalView:
+    """A terminal that waits in `approvals --watch`: shown everything that comes after it was attached."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._catching_up = True
+
+    def caught_up(self) -> None:
+        """What waited before was listed in the answer; from here on there are notifications."""
+        self._catching_up = False
+
+    def requested(self, approval: Approval) -> None:
+        """One waits."""
+        if not self._catching_up:
+            self._peer.channel.notify("devtools/approvalRequested", to_wire(approval))
+
+    def updated(self, approval: Approval) -> None:
+        """Its consequences became known."""
+        self._peer.channel.notify("devtools/approvalUpdated", to_wire(approval))
+
+    def resolved(self, approval: Approval, resolution: Resolution) -> None:
+        """It ended."""
+        self._peer.channel.notify("devtools/approvalResolved", resolution)
+
+
+def _edited(entry: EditedParam) -> Edited:
+    text = entry.content if entry.path is not None else entry.text
+    return Edited(text=text or "", path=entry.path, hunk_id=entry.hunk_id)
+
+
+def _surface(peer: Peer) -> SurfaceName:
+    if peer.surface == "composite" or peer.surface == "workspace":
+        return peer.surface
+    return DEFAULT_SURFACE
+
+
+async def _print(call: CallScope, stream: str, text: str) -> None:
+    await call.progress(Output(stream="stderr" if stream == "stderr" else "stdout", text=text))

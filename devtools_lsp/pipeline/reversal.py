@@ -1,0 +1,136 @@
+"""Undo: from the mutations that a journalled file system offers to what a person is shown and what is landed.
+
+The file system says how a plan can be taken back; this module turns that into a reversal with its diff, sends it
+through the guarded door, and tells what was left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from devtools_lsp.core.changeset import Preview
+from devtools_lsp.core.diagnostics import notice
+from devtools_lsp.core.hunks import changed_ranges
+from devtools_lsp.core.result import Result, Written
+from devtools_lsp.core.workspace import DiskFile, Workspace
+from devtools_lsp.errors import BadArgumentError, StepUnavailableError
+from devtools_lsp.pipeline.acquire import decode_file, read_present
+from devtools_lsp.pipeline.guarded import Caller, Guarded, Reversal
+from devtools_lsp.pipeline.parts import PipelineParts
+from devtools_lsp.pipeline.preview import diff_of
+from devtools_lsp.pipeline.proposal import Proposal, Proposed
+from devtools_lsp.ports import LandedFile, Mutation
+
+
+class Undoing(Protocol):
+    """How to take a plan back, as a file system says it."""
+
+    @property
+    def plan(self) -> str:
+        """The plan that is taken back."""
+        ...
+
+    @property
+    def mutations(self) -> tuple[Mutation, ...]:
+        """What takes it back, in order."""
+        ...
+
+    @property
+    def conflicts(self) -> Mapping[str, str]:
+        """Path to why it is left alone."""
+        ...
+
+
+@runtime_checkable
+class UndoableFileSystem(Protocol):
+    """A file system that keeps before-images."""
+
+    async def undo_plan(self, plan: str | None = None) -> Undoing:
+        """How to take a plan back, by default the last; raises BadArgumentError when it is not kept."""
+        ...
+
+    async def mark_undone(self, plan: str, by: str) -> None:
+        """Remember that a plan was taken back by another."""
+        ...
+
+
+async def undo(parts: PipelineParts, guarded: Guarded, plan: str | None, caller: Caller) -> Result:
+    """Take a plan back where its files still hold what it wrote; the rest is named in a warning and not touched."""
+    file_system = parts.file_system
+    if not isinstance(file_system, UndoableFileSystem):
+        raise StepUnavailableError("this file system keeps no before-images, so nothing can be undone", step="undo")
+    try:
+        undoing = await file_system.undo_plan(plan)
+    except BadArgumentError as error:
+        raise error.at(step="undo") from None
+    entries = await _entries(parts, undoing.mutations)
+
+    async def preview() -> Preview:
+        return diff_of(parts, Proposal(Workspace(), tuple(entries)))
+
+    reversal = Reversal(
+        plan=undoing.plan,
+        mutations=undoing.mutations,
+        written=tuple(_written(mutation) for mutation in undoing.mutations),
+        preview=preview,
+        landed=tuple(_landed(entry) for entry in entries),
+        kept=tuple(undoing.conflicts),
+    )
+    result = await guarded.undo(reversal, {"plan": plan} if plan is not None else {}, caller)
+    await file_system.mark_undone(undoing.plan, caller.who.plan)
+    if not undoing.conflicts:
+        return result
+    warnings = [
+        notice(f"undo: {path} was left alone: {why}", severity="warning", path=path, rule="undo")
+        for path, why in undoing.conflicts.items()
+    ]
+    return msgspec.structs.replace(result, diagnostics=[*result.diagnostics, *warnings])
+
+
+async def _entries(parts: PipelineParts, mutations: Sequence[Mutation]) -> list[Proposed]:
+    """Each file's before and after, as text where it is text."""
+    moved = {mutation.path: mutation.source for mutation in mutations if mutation.kind == "rename"}
+    current = await read_present(parts, sorted({moved.get(m.path) or m.path for m in mutations}))
+    before = {path: _text_of(path, data) for path, data in current.items()}
+    entries: dict[str, Proposed] = {}
+    for mutation in mutations:
+        source = moved.get(mutation.path)
+        known = before.get(source or mutation.path)
+        old = known.content if known is not None else None
+        base = known.sha256 if known is not None else None
+        if mutation.kind == "rename":
+            entries[mutation.path] = Proposed(mutation.path, old, old, base, source)
+        elif mutation.kind == "delete":
+            entries[mutation.path] = Proposed(mutation.path, old, None, base)
+        else:
+            after = _text_of(mutation.path, mutation.data)
+            entries[mutation.path] = Proposed(
+                mutation.path, old, after.content if after is not None else None, base, source
+            )
+    return [entries[path] for path in sorted(entries)]
+
+
+def _text_of(path: str, data: bytes) -> DiskFile | None:
+    """A file that is not text has no diff; undo still restores its bytes."""
+    try:
+        return decode_file(path, data)
+    except BadArgumentError:
+        return None
+
+
+def _written(mutation: Mutation) -> Written:
+    if mutation.kind == "rename":
+        return Written(path=mutation.path, kind="renamed", from_=mutation.source)
+    if mutation.kind == "delete":
+        return Written(path=mutation.path, kind="deleted")
+    return Written(path=mutation.path, kind="added" if mutation.expect is None else "modified")
+
+
+def _landed(entry: Proposed) -> LandedFile:
+    ranges: tuple[tuple[int, int], ...] = ()
+    if entry.after is not None:
+        ranges = tuple(changed_ranges(entry.before.text if entry.before else "", entry.after.text))
+    return LandedFile(entry.path, entry.kind, entry.source, ranges)

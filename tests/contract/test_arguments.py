@@ -1,0 +1,244 @@
+"""Sections 3.0 to 3.3: construction, ops and builder, arguments, patterns, acquisition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from devtools_lsp.app import create_dev_pipeline
+from devtools_lsp.errors import DevToolsError
+from devtools_lsp.fs.local import LocalFileSystem
+from devtools_lsp.fs.policy import PathPolicy
+from devtools_lsp.pipeline.parts import Bounds
+from devtools_lsp.ports import Capability, DevEngine
+from tests.contract.bench import RecordingGate, Scene, finder, formatter, op
+
+clause = pytest.mark.clause
+
+
+async def _nothing(_call):
+    raise AssertionError("construction runs nothing")
+
+
+@clause("3.1")
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"root": "relative"}, "root"),
+        ({"gate": None}, "gate"),
+        ({"bounds": {"max_files": 0}}, "max_files"),
+        ({"bounds": {"max_files": "many"}}, "max_files"),
+        ({"bounds": {"max_filez": 3}}, "max_filez"),
+        ({"txt": "preserve"}, "txt"),
+        ({"text": "guess"}, "text"),
+        ({"engines": [DevEngine("a"), DevEngine("a")]}, "a"),
+        ({"engines": [DevEngine("a", checks=(Capability(_nothing, extensions=frozenset({".PY"})),))]}, "extensions"),
+        ({"engines": [DevEngine("a", formats=(Capability(_nothing, in_place=True),))]}, "scope"),
+        ({"engines": [DevEngine("a", formats=(Capability(_nothing, needs=frozenset({"chmod"})),))]}, "needs"),
+        ({"engines": [DevEngine("", formats=(Capability(_nothing),))]}, "id"),
+        ({"engines": [DevEngine("a", formats=(Capability(None),))]}, "run"),  # type: ignore[arg-type]
+    ],
+)
+def test_construction_fails_and_names_the_key(tmp_path: Path, change, named: str):
+    file_system = LocalFileSystem(str(tmp_path))
+    options = {
+        "root": str(tmp_path),
+        "file_system": file_system,
+        "policy": PathPolicy(),
+        "gate": RecordingGate(),
+        "engines": [],
+    }
+    try:
+        with pytest.raises(DevToolsError) as caught:
+            create_dev_pipeline(**{**options, **change})
+    finally:
+        file_system.close()
+    assert caught.value.code == "E_INVALID_DEV_PIPELINE_CONFIG"
+    assert named in caught.value.message
+
+
+@clause("3.2")
+async def test_the_builder_is_immutable_and_says_the_same_as_ops(scene: Scene):
+    scene.engines = [finder("words", "bad"), finder("lint", "bad", kind="lints")]
+    scene.put({"a.txt": "good\n"})
+    start = scene.pipeline(["a.txt"])
+    edited = start.edit("a.txt", [{"find": "good", "replace": "bad"}])
+    full = edited.check().lint().write().read_lines("a.txt", 1, 1, label="first")
+    assert start.to_ops() == []
+    assert [made["step"] for made in full.to_ops()] == ["edit", "check", "lint", "write", "read_lines"]
+    result = await full
+    assert result.reads["first"].text == "bad\n"
+    assert scene.text("a.txt") == "bad\n"
+
+
+@clause("3.2")
+def test_a_builder_method_without_an_engine_raises_when_called(scene: Scene):
+    for method in ("format", "lint", "check"):
+        with pytest.raises(DevToolsError) as caught:
+            getattr(scene.pipeline(["a.txt"]), method)()
+        assert caught.value.code == "E_DEV_ENGINE_REQUIRED"
+
+
+@clause("3.2")
+async def test_strings_arrive_byte_for_byte(scene: Scene):
+    scene.put({"a.txt": "x\n"})
+    odd = "$1 \\n \\g<0> ${HOME} `ls` 'quoted' \"too\" %s\t\u2028 end"
+    await scene.call("edit", path="a.txt", edits=[{"find": "x", "replace": odd}])
+    assert scene.text("a.txt") == odd + "\n"
+
+
+@clause("3.2")
+def test_compile_validates_and_runs_nothing(scene: Scene):
+    scene.engines = [DevEngine("a", formats=(Capability(_nothing),))]
+    patch = "*** Begin Patch\n*** Add File: n.txt\n+x\n*** End Patch"
+    steps = scene.pipeline.compile([op("apply_patch", patch=patch), op("format")])
+    assert [step.step for step in steps] == ["apply_patch", "format"]
+    with pytest.raises(DevToolsError):
+        scene.pipeline.compile([op("apply_patch", patch="no patch")])
+    assert scene.gate.steps == []
+
+
+BAD_OPS = [
+    ([], "ops is empty", None),
+    ([{"step": "edit", "args": {}, "note": 1}], "note", None),
+    ([{"args": {}}], "step", None),
+    ([{"step": "edit", "args": []}], "args", "edit"),
+    ([{"step": "edit", "args": {"path": "a.txt", "edits": [], "pth": 1}}], "pth", "edit"),
+    ([op("edit", path="a.txt", edits=[])], "edits", "edit"),
+    ([op("edit", path="a.txt", edits=[{"find": "", "replace": "x"}])], "find", "edit"),
+    ([op("edit", path="a.txt", edits=[{"find": "x"}])], "replace", "edit"),
+    ([op("edit", path="a.txt", edits=[{"find": "x", "replace": "y", "all": True}])], "all", "edit"),
+    ([op("edit", path=3, edits=[{"find": "x", "replace": "y"}])], "path", "edit"),
+    ([op("read_lines", path="a.txt")], "start", "read_lines"),
+    ([op("read_lines", path="a.txt", start=0)], "start", "read_lines"),
+    ([op("read_lines", path="a.txt", start="1")], "start", "read_lines"),
+    ([op("read_lines", path="a.txt", start=True)], "start", "read_lines"),
+    ([op("read_lines", path="a.txt", start=3, end=2)], "end", "read_lines"),
+    ([op("write", paths=[])], "paths", "write"),
+    ([op("lint", fix="yes")], "fix", "lint"),
+    ([op("check", paths=["a.txt"])], "paths", "check"),
+    ([op("format", paths=["a**b"])], "**", "format"),
+    ([op("format", paths=["*?.txt"])], "?", "format"),
+    ([op("read_lines", path="a.txt", start=1), op("read_lines", path="a.txt", start=2)], "label", "read_lines"),
+    (
+        [op("read_lines", "k", path="a.txt", start=1), op("read_lines", "k", path="b.txt", start=2)],
+        "'k'",
+        "read_lines",
+    ),
+    ([op("apply_patch", patch="")], "patch", "apply_patch"),
+]
+
+
+@clause("3.3")
+@pytest.mark.parametrize(("ops", "named", "step"), BAD_OPS)
+async def test_a_bad_argument_names_the_step_and_the_argument(scene: Scene, ops, named: str, step):
+    scene.engines = [formatter("upper", str.upper), finder("lint", "x", kind="lints"), finder("words", "x")]
+    scene.put({"a.txt": "x\n"})
+    with pytest.raises(DevToolsError) as caught:
+        await scene.plan(["a.txt"], *ops)
+    assert caught.value.code == "E_DEV_BAD_ARG"
+    assert named in caught.value.message
+    assert caught.value.step == step
+    assert scene.gate.steps == []
+
+
+@clause("3.3")
+async def test_an_unknown_step_lists_those_there_are(scene: Scene):
+    error = await scene.refused(scene.plan([], op("compile")), "E_DEV_UNKNOWN_STEP")
+    assert error.alternatives == ["read_lines", "edit", "apply_patch", "write", "format", "lint", "check"]
+
+
+@clause("3.3")
+async def test_a_path_that_was_not_acquired(scene: Scene):
+    scene.engines = [formatter("upper", str.upper)]
+    scene.put({"a.txt": "x\n", "b.txt": "x\n"})
+    for step in (
+        op("edit", path="b.txt", edits=[{"find": "x", "replace": "y"}]),
+        op("read_lines", path="b.txt", start=1),
+        op("format", paths=["b.txt"]),
+        op("apply_patch", patch="*** Begin Patch\n*** Delete File: b.txt\n*** End Patch"),
+    ):
+        error = await scene.refused(scene.plan(["a.txt"], step), "E_DEV_BAD_ARG", "notAcquired")
+        assert error.path == "b.txt"
+    assert scene.gate.steps == []
+
+
+@clause("3.4")
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*.txt", ["a.txt"]),
+        ("**/*.txt", ["a.txt", "d/b.txt", "d/e/c.txt"]),
+        ("d/**", ["d/[x].txt", "d/b.txt", "d/e/c.txt"]),
+        ("**/c.txt", ["d/e/c.txt"]),
+        (".h/*", [".h/x.txt"]),
+        ("**/.hidden", [".hidden"]),
+        ("d/[x].txt", ["d/[x].txt"]),
+    ],
+)
+async def test_patterns(scene: Scene, pattern: str, found: list[str]):
+    scene.put({name: "x\n" for name in ("a.txt", "d/b.txt", "d/e/c.txt", ".h/x.txt", ".hidden", "d/[x].txt")})
+    if pattern == "**/*.txt":
+        (scene.root / "d" / "[x].txt").unlink()
+    await scene.plan([pattern], op("write"))
+    assert list(scene.gate.questions[0][1].targets) == found
+
+
+@clause("3.4")
+@pytest.mark.parametrize(
+    ("entries", "reason", "path"),
+    [
+        (["*.txt", "*.md"], "notFound", "*.md"),
+        (["a.txt", "none.txt"], "notFound", "none.txt"),
+        (["d"], "isDirectory", "d"),
+        (["bin"], "notText", "bin"),
+    ],
+)
+async def test_a_path_that_matches_nothing_is_named(scene: Scene, entries, reason, path):
+    scene.put({"a.txt": "x\n", "d/b.txt": "x\n", "bin": b"\x00\x01\xff"})
+    error = await scene.refused(scene.plan(entries, op("write")), "E_DEV_BAD_ARG", reason)
+    assert error.path == path
+    assert path in error.message
+
+
+@clause("3.5")
+@pytest.mark.parametrize(
+    ("bounds", "named", "numbers"),
+    [
+        (Bounds(max_files=2), "max_files", ["2"]),
+        (Bounds(max_bytes_per_file=10), "max_bytes_per_file", ["10", "20"]),
+        (Bounds(max_total_bytes=50), "max_total_bytes", ["50", "60"]),
+        (Bounds(max_depth=2), "max_depth", ["2", "3"]),
+    ],
+)
+async def test_crossing_a_bound_says_which_and_by_how_much(scene: Scene, bounds: Bounds, named: str, numbers):
+    scene.options["bounds"] = bounds
+    scene.put({"a.txt": "x" * 20, "b.txt": "x" * 20, "d/e/c.txt": "x" * 20})
+    error = await scene.refused(scene.plan(["**/*.txt"], op("write")), "E_DEV_WORKSPACE_BOUNDS")
+    assert named in error.message
+    assert all(number in error.message for number in numbers), error.message
+    assert error.retry == "withLess"
+    assert scene.gate.steps == []
+
+
+@clause("3.5")
+async def test_a_window_of_a_file_beyond_the_bound_is_read_without_loading_it(scene: Scene):
+    scene.options["bounds"] = Bounds(max_bytes_per_file=1000)
+    scene.put({"big.txt": "".join(f"line {number}\r\n" for number in range(1, 300_001))})
+    result = await scene.call("read_lines", path="big.txt", start=299_999)
+    read = result.reads["big.txt"]
+    assert (read.start, read.end, read.total_lines) == (299_999, 300_000, 300_000)
+    assert read.text == "line 299999\nline 300000\n"
+    await scene.refused(
+        scene.call("edit", path="big.txt", edits=[{"find": "line 7\n", "replace": ""}]), "E_DEV_WORKSPACE_BOUNDS"
+    )
+
+
+@clause("3.5")
+async def test_no_paths_at_all_is_a_plan_that_only_adds(scene: Scene):
+    patch = "*** Begin Patch\n*** Add File: d/n.txt\n+new\n*** End Patch"
+    result = await scene.plan([], op("apply_patch", patch=patch), op("write"))
+    assert scene.disk() == {"d/n.txt": b"new\n"}
+    assert scene.gate.asked[0]["targets"] == []
+    assert [(change.path, change.kind) for change in result.changes] == [("d/n.txt", "added")]
