@@ -54,6 +54,7 @@ CALL_TIMEOUT_S = 900.0
 QUERY_TIMEOUT_S = 30.0
 _CANCEL_S = 12.0
 """How long a cancelled call may take to say what had landed; longer than the daemon's own bound on it."""
+_STOP_ANSWER_S = 5.0
 _CHUNK_BYTES = 256 * 1024
 
 ProgressCallback = Callable[[dict[str, Any]], None]
@@ -326,7 +327,9 @@ class Client:
         fault = answer.exception() if answer.done() and not answer.cancelled() else None
         if isinstance(fault, DevToolsError):
             return WaitTimeoutError(f"{why}: {fault.message}", written=fault.written, paths=fault.paths)
-        if answer.done() and fault is None:
+        if fault is not None:
+            return WaitTimeoutError(f"{why}: {fault}; look at the files before trying again")
+        if answer.done():
             return WaitTimeoutError(f"{why}; it finished nevertheless, look at the files before trying again")
         return WaitTimeoutError(f"{why}; what had landed is not known, look at the files before trying again")
 
@@ -453,8 +456,9 @@ async def stop_daemon(root: Path | str, *, timeout_s: float = 30.0) -> Stopped:
         pid = discovery.peer_credentials(connection)[0] or discovery.lock_holder(lock) or 0
         reader, writer = await asyncio.open_unix_connection(sock=connection)
         client = Client(reader, writer)
-        with contextlib.suppress(DevToolsError, RpcError):
-            await client.request("devtools/stop", {}, timeout_s=min(timeout_s, 5.0))
+        with contextlib.suppress(DevToolsError, RpcError, TimeoutError):
+            async with asyncio.timeout(min(timeout_s, _STOP_ANSWER_S)):
+                await client.stop()
         await client.close()
         if await _released(lock, timeout_s):
             return "stopped"

@@ -11,10 +11,11 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,23 @@ class RawClient:
             await self.writer.wait_closed()
 
 
+@contextmanager
+def processes() -> Iterator[list[subprocess.Popen[Any]]]:
+    """A list of processes to append to; whatever still runs in the end is killed, and every pipe closed."""
+    started: list[subprocess.Popen[Any]] = []
+    try:
+        yield started
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with suppress(BrokenPipeError):
+                        pipe.close()
+
+
 def framed(body: bytes) -> bytes:
     """A body with a plain header."""
     return b"Content-Length: " + str(len(body)).encode() + b"\r\n\r\n" + body
@@ -280,9 +298,12 @@ def private_places() -> Iterator[Path]:
 async def toy_daemon(
     bounds: LifeBounds | None = None, idle_s: float | None = None, root: Path | None = None
 ) -> AsyncIterator[Toy]:
-    """A toy daemon in this very loop; on leaving it ends gracefully, its end is checked, and nothing is left."""
-    with private_places() as made:
-        toy = Toy(root or made)
+    """A toy daemon in this very loop, in places of its own unless the caller made some for `root`.
+
+    On leaving it ends gracefully, its end is checked, and nothing is left.
+    """
+    with private_places() if root is None else nullcontext(root) as made:
+        toy = Toy(made)
         toy.task = asyncio.create_task(
             serve(toy.root, toy.build, idle_s=idle_s, ready=lambda _path: toy.ready.set(), bounds=bounds)
         )
