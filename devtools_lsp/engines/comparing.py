@@ -42,7 +42,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class _Asked:
+class Side:
     """One side of a comparison: which files exist on it and what was said about them."""
 
     state: State
@@ -50,6 +50,7 @@ class _Asked:
     answers: Answers = field(default_factory=Answers)
 
     def add(self, answers: Answers) -> None:
+        """Further answers about this side."""
         self.answers.judged.update(answers.judged)
         self.answers.unjudged.update(answers.unjudged)
 
@@ -83,8 +84,8 @@ class Comparer:
             if judge.handles(path) and question.acquired.get(path) != question.texts.get(path)
         )
         targets = list(dict.fromkeys([*edited, *(path for path in question.paths if judge.handles(path))]))
-        before = _Asked(judge.state(question.acquired, question.disk), targets)
-        after = _Asked(judge.state(question.texts, question.disk), targets)
+        before = Side(judge.state(question.acquired, question.disk), targets)
+        after = Side(judge.state(question.texts, question.disk), targets)
         before.targets = [path for path in targets if path in question.acquired]
         after.targets = [path for path in targets if path in question.texts]
         blocked = await self.blocked(before.state, after.state)
@@ -92,7 +93,7 @@ class Comparer:
         try:
             await self._ask_targets(session, before, blocked, deadline)
             if not edited:
-                return _comparison(before, before, dependents, blocked)
+                return comparison_of(before, before, dependents, blocked)
             time_left_s = self._spec.dependents_deadline_s
             if judge.crosses_files:
                 started = time.monotonic()
@@ -107,9 +108,9 @@ class Comparer:
             after.add(await self._ask(session, after.state, answerable, limit))
         finally:
             judge.put_back(session, question.disk)
-        return _comparison(before, after, dependents, blocked)
+        return comparison_of(before, after, dependents, blocked)
 
-    async def _ask_targets(self, session: Session, side: _Asked, blocked: Mapping[str, str], deadline: float) -> None:
+    async def _ask_targets(self, session: Session, side: Side, blocked: Mapping[str, str], deadline: float) -> None:
         side.add(await self._ask(session, side.state, [path for path in side.targets if path not in blocked], deadline))
 
     async def _ask(self, session: Session, state: State, paths: Sequence[str], deadline: float) -> Answers:
@@ -176,7 +177,8 @@ def _symbols_at(symbols: Iterable[DocumentSymbol], first: int, last: int) -> Ite
             yield symbol.selection_range.start
 
 
-def _comparison(before: _Asked, after: _Asked, dependents: Sequence[str], blocked: Mapping[str, str]) -> Comparison:
+def comparison_of(before: Side, after: Side, dependents: Sequence[str], blocked: Mapping[str, str]) -> Comparison:
+    """What two sides say together: a file counts as judged when every side that has it was answered."""
     paths = list(dict.fromkeys([*before.targets, *after.targets, *dependents]))
     judged: list[str] = []
     pending: list[Pending] = []

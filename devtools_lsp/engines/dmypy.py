@@ -8,9 +8,7 @@ big-endian length each way); the words of its answers are read by `parsers`.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import struct
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +25,7 @@ from devtools_lsp.engines.guard import Guard
 from devtools_lsp.engines.locate import Located, locate_server, nearest, project_interpreter
 from devtools_lsp.engines.parsers import OutputError, parse_output
 from devtools_lsp.engines.process import LaunchError, ServerProcess, engine_environment
+from devtools_lsp.engines.scratch import remove_scratch, scratch_directory
 from devtools_lsp.engines.server import FIRST_BACKOFF_S, LAST_BACKOFF_S
 from devtools_lsp.engines.shadow import Shadow
 from devtools_lsp.engines.spec import EngineSpec, Output
@@ -90,7 +89,7 @@ class _Daemon:
         cls, located: Located, cwd: Path, environment: Mapping[str, str], guard: Guard, mark: str, timeout_s: float
     ) -> _Daemon:
         """Start it and wait for its address; raises LaunchError and DaemonFailedError."""
-        directory = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="devtools-lsp-dmypy-"))
+        directory = await asyncio.to_thread(scratch_directory, "dmypy")
         status = directory / "status.json"
         command = [word.replace("{status}", str(status)) for word in located.command]
         process: ServerProcess | None = None
@@ -112,7 +111,7 @@ class _Daemon:
         except BaseException as error:
             if process is not None:
                 await process.kill()
-            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            await asyncio.to_thread(remove_scratch, directory)
             if isinstance(error, TimeoutError):
                 raise DaemonFailedError(f"the daemon was not ready within {timeout_s:.0f} s") from error
             raise
@@ -146,7 +145,7 @@ class _Daemon:
         await self.process.kill()
         socket = Path(self._address)
         for directory in {self._directory, socket.parent}:
-            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            await asyncio.to_thread(remove_scratch, directory)
 
 
 async def _final_answer(reader: asyncio.StreamReader) -> _Answer:

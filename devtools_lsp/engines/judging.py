@@ -97,6 +97,10 @@ class Judge:
         signature = frozenset((path, _digest(text)) for path, text in overlays.items())
         return State(overlays, disk, created, deleted, signature | {(path, "") for path in deleted})
 
+    def needs_shadow(self, state: State) -> bool:
+        """Whether a state differs from the disk in which files there are, and a copy of the project can show it."""
+        return self.spec.shadow and bool(state.deleted or (state.created and not self.spec.sees_new_files))
+
     # -- the disk
 
     async def catch_up(self, session: Session, paths: Sequence[str]) -> None:

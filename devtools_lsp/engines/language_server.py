@@ -8,7 +8,8 @@ judge is `pending` with a reason, never clean (SPEC 6.5). The server's life belo
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ from devtools_lsp.engines.judging import Answers, Judge
 from devtools_lsp.engines.locate import nearest
 from devtools_lsp.engines.server import EngineBusyError, EngineUnavailableError, LanguageServer
 from devtools_lsp.engines.session import NotOfferedError, Session
+from devtools_lsp.engines.shadow_server import ShadowServer
 from devtools_lsp.errors import StepFailedError, WaitTimeoutError
 from devtools_lsp.ports import EngineCall
 
@@ -39,16 +41,24 @@ class LanguageServerEngine:
         self._server = server
         self._judge = judge
         self._comparer = Comparer(judge)
+        self._shadow: ShadowServer | None = None
         self._id = server.spec.id
         self.config: Path | None = None
+
+    async def close(self) -> None:
+        """Stop the servers; returns when they are reaped."""
+        await self._server.close()
+        if self._shadow is not None:
+            await self._shadow.close()
 
     # -- capabilities
 
     async def judge(self, call: EngineCall) -> Delta:
         """Findings in `call.paths` as `call.texts` has them. Raises StepFailedError when the engine breaks down."""
         deadline = self._deadline(call)
+        work = self._judge_in_shadow if self._needs_shadow(call.texts, call) else self._judge_paths
         try:
-            return await self._leased(call, deadline, lambda session: self._judge_paths(session, call, deadline))
+            return await self._attempted(call, lambda: work(call, deadline))
         except EngineBusyError as error:
             return Delta(pending=self._not_judged(call.paths, str(error)))
 
@@ -63,25 +73,48 @@ class LanguageServerEngine:
     async def compare(self, call: EngineCall) -> Comparison:
         """Findings before (`call.acquired`) and after (`call.texts`), over the files and their dependents."""
         deadline = self._deadline(call)
+        shadowed = self._needs_shadow(call.acquired, call) or self._needs_shadow(call.texts, call)
+        work = self._compare_in_shadow if shadowed else self._compare
         question = Question(call.acquired, call.texts, call.disk, call.paths)
         try:
-            return await self._leased(
-                call, deadline, lambda session: self._comparer.compare(session, question, deadline)
-            )
+            return await self._attempted(call, lambda: work(call, question, deadline))
         except EngineBusyError as error:
             return Comparison(pending=self._not_judged(call.paths, str(error)))
 
     # -- the work of each
 
-    async def _judge_paths(self, session: Session, call: EngineCall, deadline: float) -> Delta:
+    def _needs_shadow(self, texts: Mapping[str, str], call: EngineCall) -> bool:
+        return self._judge.needs_shadow(self._judge.state(texts, call.disk))
+
+    async def _in_shadow(self) -> ShadowServer:
+        if self._shadow is None:
+            self._shadow = await ShadowServer.create(self._judge, self._server.over)
+        return self._shadow
+
+    async def _judge_in_shadow(self, call: EngineCall, deadline: float) -> Delta:
+        targets = [path for path in call.paths if path in call.texts and self._judge.handles(path)]
+        answers = await (await self._in_shadow()).judge(call.texts, call.disk, targets, deadline)
+        return Delta(diagnostics=_findings(answers, targets), pending=_pending(answers))
+
+    async def _compare_in_shadow(self, call: EngineCall, question: Question, deadline: float) -> Comparison:
+        del call
+        return await (await self._in_shadow()).compare(question, deadline)
+
+    async def _compare(self, call: EngineCall, question: Question, deadline: float) -> Comparison:
+        async with self._leased(call, deadline) as session:
+            return await self._comparer.compare(session, question, deadline)
+
+    async def _judge_paths(self, call: EngineCall, deadline: float) -> Delta:
         judge = self._judge
         state = judge.state(call.texts, call.disk)
-        blocked = await self._comparer.blocked(state)
-        targets = [path for path in call.paths if path in call.texts and judge.handles(path) and path not in blocked]
-        try:
-            answers = await self._comparer.judge_state(session, state, targets, deadline)
-        finally:
-            judge.put_back(session, call.disk)
+        async with self._leased(call, deadline) as session:
+            blocked = await self._comparer.blocked(state)
+            targets = [path for path in call.paths if path in call.texts and judge.handles(path)]
+            targets = [path for path in targets if path not in blocked]
+            try:
+                answers = await self._comparer.judge_state(session, state, targets, deadline)
+            finally:
+                judge.put_back(session, call.disk)
         reasons = {path: reason for path, reason in blocked.items() if path in call.paths}
         return Delta(diagnostics=_findings(answers, targets), pending=(*_pending(answers), *_because(reasons)))
 
@@ -90,13 +123,9 @@ class LanguageServerEngine:
     ) -> tuple[str, list[Finding]]:
         """Format one file. A server that answers "no edits" to a broken text is asked why."""
         text = await session.format(path, deadline=deadline)
-        rules = self._server.spec.syntax_rules
-        if text != call.texts[path] or not rules:
+        if text != call.texts[path]:
             return text, []
-        answers = await self._judge.judge(
-            session, self._judge.state(call.texts, call.disk), [path], deadline, at_once=1
-        )
-        broken = [finding for finding in answers.findings([path]) if finding.rule in rules]
+        broken = await session.syntax_problems(path, text, deadline=deadline)
         return text, [_not_formatted(finding) for finding in broken[:1]]
 
     async def _fix(self, session: Session, call: EngineCall, path: str, deadline: float) -> tuple[str, list[Finding]]:
@@ -137,18 +166,19 @@ class LanguageServerEngine:
                     f"{self._id}: {path} was not {word}: {error}", step=call.step, path=path, retry="no"
                 ) from error
 
-        async def work(session: Session) -> Delta:
-            self._judge.lay(session, self._judge.state(call.texts, call.disk), [])
-            try:
-                results = {path: await one(session, path) for path in paths}
-            finally:
-                self._judge.put_back(session, call.disk)
+        async def work() -> Delta:
+            async with self._leased(call, deadline) as session:
+                self._judge.lay(session, self._judge.state(call.texts, call.disk), [])
+                try:
+                    results = {path: await one(session, path) for path in paths}
+                finally:
+                    self._judge.put_back(session, call.disk)
             changed = {path: text for path, (text, _) in results.items() if text != call.texts[path]}
             findings = tuple(finding for _, found in results.values() for finding in found)
             return Delta(changed=changed, diagnostics=findings)
 
         try:
-            return await self._leased(call, deadline, work)
+            return await self._attempted(call, work)
         except EngineBusyError as error:
             raise WaitTimeoutError(f"{self._id}: nothing was {word}: {error}; try again", step=call.step) from error
 
@@ -157,20 +187,25 @@ class LanguageServerEngine:
     def _deadline(self, call: EngineCall) -> float:
         return time.monotonic() + min(call.deadline_s, self._server.spec.timeout_s)
 
-    async def _leased(self, call: EngineCall, deadline: float, work: Callable[[Session], Awaitable[T]]) -> T:
-        """Run `work` with the session, again on a new one if the server dies; ends early when the call is cancelled."""
+    @asynccontextmanager
+    async def _leased(self, call: EngineCall, deadline: float) -> AsyncGenerator[Session]:
+        """The session alone, knowing the disk as it is now."""
+        async with self._server.lease(deadline) as session:
+            await self._replace_if_hung(session)
+            await self._judge.catch_up(session, call.paths)
+            yield session
+
+    async def _attempted(self, call: EngineCall, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Run an attempt, once more if the server dies in it; ends early when the call is cancelled."""
         first = next(iter(call.paths), "_")
         self.config = nearest(self._server.root, first, self._server.spec.config_files)
-        return await until_cancelled(call, self._id, self._attempts(call, deadline, work))
+        return await until_cancelled(call, self._id, self._attempts(call, attempt))
 
-    async def _attempts(self, call: EngineCall, deadline: float, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def _attempts(self, call: EngineCall, attempt: Callable[[], Awaitable[T]]) -> T:
         died = ""
         for _ in range(ATTEMPTS):
             try:
-                async with self._server.lease(deadline) as session:
-                    await self._replace_if_hung(session)
-                    await self._judge.catch_up(session, call.paths)
-                    return await work(session)
+                return await attempt()
             except ServerGoneError as error:
                 died = str(error)
             except EngineUnavailableError as error:

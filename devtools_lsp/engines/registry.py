@@ -23,6 +23,7 @@ from devtools_lsp.engines.judging import Judge
 from devtools_lsp.engines.language_server import LanguageServerEngine
 from devtools_lsp.engines.locate import locate_command, locate_server
 from devtools_lsp.engines.process import LaunchError, engine_environment, run_command
+from devtools_lsp.engines.scratch import remove_scratch, scratch_directory
 from devtools_lsp.engines.server import LanguageServer, OnEvent, missing_reason
 from devtools_lsp.engines.spec import EngineSpec
 from devtools_lsp.engines.tree import FileEvent, ProjectTree
@@ -59,8 +60,12 @@ class _Entry:
         self.daemon: DmypyEngine | None = None
         self.engine: DevEngine | None = None
         self.located = locate_server(spec, root)
+        self._cache: Path | None = None
         if self.located is None:
             return
+        if spec.private_cache:
+            self._cache = scratch_directory("cache")
+            spec = msgspec.structs.replace(spec, environment={**spec.environment, "XDG_CACHE_HOME": str(self._cache)})
         if spec.warm == "dmypy":
             self.daemon = DmypyEngine(spec, root, tree, guard)
         elif spec.kind == "language-server":
@@ -128,12 +133,14 @@ class _Entry:
 
     async def close(self) -> None:
         """Stop and reap what runs, remove what was left on disk."""
-        if self.server is not None:
-            await self.server.close()
+        if self.served is not None:
+            await self.served.close()
         if self.daemon is not None:
             await self.daemon.close()
         if self.command is not None:
             await asyncio.to_thread(self.command.close)
+        if self._cache is not None:
+            await asyncio.to_thread(remove_scratch, self._cache)
 
     def describe(self) -> EngineUse:
         """Which program answers, and with which configuration the last call was answered."""
@@ -154,7 +161,9 @@ class _Entry:
 
     async def ask_version(self) -> None:
         """Ask the program itself, unless its server says it anyway."""
-        if self.server is not None or not self.spec.version:
+        if self.server is not None:
+            await asyncio.wait({self.server.warm()})
+        if self.version is not None or not self.spec.version:
             return
         self._version = await program_version(self.spec, self.root, self._guard)
 

@@ -65,6 +65,10 @@ class LanguageServer:
         self._last_used = time.monotonic()
         self._closed = False
 
+    def over(self, root: Path) -> LanguageServer:
+        """Another server of the same engine over another directory, which starts when it is asked."""
+        return LanguageServer(self.spec, root, self._guard, self._on_event)
+
     # -- being asked
 
     @asynccontextmanager

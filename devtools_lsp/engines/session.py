@@ -400,6 +400,20 @@ class Session:
             return Unjudged("the engine does not say which text its diagnostics describe", seen)
         return Unjudged("the engine published nothing for this text before the deadline")
 
+    async def syntax_problems(self, path: str, text: str, *, deadline: float) -> list[Finding]:
+        """Why the server may have left a text alone: findings of the rules that the preset lists as syntax errors."""
+        rules = self.spec.syntax_rules
+        if not rules:
+            return []
+        if self.spec.diagnostics == "push":
+            pushed = self.connection.pushed.get(self.uri(path))
+            current = pushed is not None and pushed.version == self.documents[path].version
+            found = self._findings(path, pushed.diagnostics, lambda: text) if pushed is not None and current else []
+        else:
+            answer = await self.judge(path, lambda: text, deadline=deadline)
+            found = answer.findings if isinstance(answer, Judged) else answer.seen
+        return [finding for finding in found if finding.rule in rules]
+
     def _findings(self, path: str, items: Sequence[LspDiagnostic], text: Callable[[], str | None]) -> list[Finding]:
         """Findings of one file. Hints are left out: they are decoration for an editor ("unused", greyed out)."""
         sources = self.spec.sources

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-import psutil
-
+from devtools_lsp.engines.scratch import remove_scratch, scratch_directory
 from devtools_lsp.engines.tree import ProjectTree, Signature
 
-PREFIX = "devtools-lsp-shadow-"
 MAX_COPIED_BYTES = 2 * 1024 * 1024
 LINKED = ("node_modules", ".venv", "venv")
 _SECRETS = re.compile(r"(^|/)(\.env[^/]*|id_(rsa|ecdsa|ed25519)|[^/]*\.pem)$")
@@ -30,8 +25,7 @@ class Shadow:
     """One copy; made empty, filled by `lay`. All methods block: call them in a thread."""
 
     def __init__(self, name: str) -> None:
-        remove_abandoned()
-        self.root = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-{name}-")).resolve()
+        self.root = scratch_directory(f"shadow-{name}")
         self._holds: dict[str, Signature | str] = {}
         self._linked: set[str] = set()
 
@@ -75,7 +69,7 @@ class Shadow:
 
     def close(self) -> None:
         """Remove the copy."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        remove_scratch(self.root)
 
     def _link(self, tree: ProjectTree) -> None:
         places = {"", *(path.rpartition("/")[0] for path in tree.files if path.endswith("package.json"))}
@@ -87,14 +81,6 @@ class Shadow:
                 (self.root / place).mkdir(parents=True, exist_ok=True)
                 (self.root / place / name).symlink_to(source.resolve(), target_is_directory=True)
                 self._linked.add(f"{place}/{name}")
-
-
-def remove_abandoned() -> None:
-    """Remove copies of processes that no longer exist."""
-    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        owner = directory.name.removeprefix(PREFIX).partition("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _replace(target: Path, data: bytes) -> None:
