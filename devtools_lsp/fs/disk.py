@@ -28,6 +28,7 @@ from devtools_lsp.fs.staging import (
     place_new,
     place_over,
     print_at,
+    print_of,
     read_all,
     take_away,
     write_staged,
@@ -119,9 +120,10 @@ class LocalDisk:
                             raise
                         continue  # It became a link after we looked: look again.
                     try:
-                        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                        status = os.fstat(descriptor)
+                        if not stat.S_ISREG(status.st_mode):
                             raise not_regular("read", path)
-                        return read_all(descriptor, offset, limit)
+                        return read_all(descriptor, status.st_size, offset, limit)
                     finally:
                         os.close(descriptor)
             raise PolicyError(f"{path!r} keeps turning into a symbolic link", reason="symlink", path=path)
@@ -166,7 +168,7 @@ class LocalDisk:
         with self._refusing("write", path), self._mutated(path, "write") as trail:
             temporary = f".devtools-lsp-{secrets.token_hex(8)}.tmp"
             try:
-                like = open_regular(trail.name, trail.descriptor)
+                like, status = open_regular(trail.name, trail.descriptor)
             except FileNotFoundError:
                 check_creatable(trail.path)
                 write_staged(temporary, trail.descriptor, data, like=None)
@@ -174,16 +176,14 @@ class LocalDisk:
                     place_new(temporary, trail.descriptor, trail.name, trail.descriptor)
             else:
                 try:
-                    before = print_at(trail.name, trail.descriptor)
-                    write_staged(temporary, trail.descriptor, data, like=like)
+                    before = print_of(like, status)
+                    ours = write_staged(temporary, trail.descriptor, data, like=like)
                 finally:
                     os.close(like)
                 with self._removing(temporary, trail.descriptor):
-                    if before is None:
-                        raise conflict({path: "it is gone"})
                     try:
-                        place_over(temporary, trail.descriptor, trail.name, trail.descriptor, before)
-                    except DisplacedError as error:
+                        place_over(temporary, trail.descriptor, trail.name, trail.descriptor, before, ours)
+                    except (DisplacedError, FileNotFoundError) as error:
                         raise conflict({path: "its content is another"}) from error
             _sync(trail.descriptor)
 
@@ -208,7 +208,7 @@ class LocalDisk:
             self._mutated(source, "delete") as old,
             self._mutated(target, "create") as new,
         ):
-            os.close(open_regular(old.name, old.descriptor))
+            os.close(open_regular(old.name, old.descriptor)[0])
             check_creatable(new.path)
             place_new(old.name, old.descriptor, new.name, new.descriptor)
             _sync(new.descriptor)

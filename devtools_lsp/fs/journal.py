@@ -29,6 +29,8 @@ from devtools_lsp.fs.staging import Print, open_regular, read_all
 from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, mount_of
 
 FORMAT = 1
+_SLACK = 16
+"""Plans beyond the retention that may gather before they are swept together."""
 JOURNAL_IN_GIT = "devtools-lsp"
 """The journal's directory inside a git directory."""
 _LOCK = "lock"
@@ -113,6 +115,8 @@ class Journal:
         os.rename(f"{self.session}.new", self.session, src_dir_fd=self._place, dst_dir_fd=self._place)
         self.mount = mount_of(self.descriptor)
         self._records: dict[str, Record] = {}
+        self._plans: dict[str, int] = {}
+        self._size = 0
         self._closed = False
 
     @classmethod
@@ -174,7 +178,7 @@ class Journal:
                 # Not known to be durable, so not acknowledged: back to prepared, for the caller to undo.
                 self._rename(f"{record.id}.done", f"{record.id}.intent")
                 raise
-        self._records[record.id] = record
+        self._remember(record)
 
     def replace(self, record: Record) -> None:
         """Rewrite a committed record."""
@@ -192,6 +196,11 @@ class Journal:
     def forget(self, record_id: str) -> None:
         """Remove a committed record with its before-images."""
         record = self._records.pop(record_id, None)
+        if record is not None:
+            self._size -= _bytes_kept(record)
+            self._plans[record.plan] -= 1
+            if not self._plans[record.plan]:
+                del self._plans[record.plan]
         # The record goes first: files without one are litter that the next start sweeps, a record without its
         # before-images would promise what it cannot keep.
         self.discard(f"{record_id}.done")
@@ -261,25 +270,31 @@ class Journal:
                 os.rename(name, name, src_dir_fd=session.descriptor, dst_dir_fd=self.descriptor)
             elif name != _LOCK:
                 os.unlink(name, dir_fd=session.descriptor)
-        self._records.update(records)
+        for record in records.values():
+            self._remember(record)
         os.unlink(_LOCK, dir_fd=session.descriptor)
         os.rmdir(session.name, dir_fd=self._place)
 
-    def prune(self, *, slack: int = 0) -> None:
-        """Forget what is beyond the retention; `slack` more plans are tolerated before anything is done."""
+    def crowded(self) -> bool:
+        """Whether enough has gathered beyond the retention for `prune` to be worth its while; costs nothing."""
+        return len(self._plans) > self.retention.plans + _SLACK or self._size > self.retention.size
+
+    def prune(self) -> None:
+        """Forget what is beyond the retention."""
         records = self.records()
         plans = {record.plan: None for record in reversed(records)}
-        size = sum(_bytes_kept(record) for record in records)
         oldest = time.time() - self.retention.age_s
-        young = not records or records[0].time >= oldest
-        if young and len(plans) <= self.retention.plans + slack and size <= self.retention.size:
-            return
         kept_plans = set(list(plans)[: self.retention.plans])
         kept_size = 0
         for record in reversed(records):
             kept_size += _bytes_kept(record)
             if record.plan not in kept_plans or record.time < oldest or kept_size > self.retention.size:
                 self.forget(record.id)
+
+    def _remember(self, record: Record) -> None:
+        self._records[record.id] = record
+        self._plans[record.plan] = self._plans.get(record.plan, 0) + 1
+        self._size += _bytes_kept(record)
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -352,9 +367,9 @@ class Abandoned:
         return found
 
     def _read(self, name: str) -> bytes:
-        descriptor = open_regular(name, self.descriptor)
+        descriptor, status = open_regular(name, self.descriptor)
         try:
-            return read_all(descriptor)
+            return read_all(descriptor, status.st_size)
         finally:
             os.close(descriptor)
 

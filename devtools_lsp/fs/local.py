@@ -8,6 +8,7 @@ begun is waited for, since its thread cannot be stopped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from devtools_lsp.fs.disk import LocalDisk, Symlinks
 from devtools_lsp.fs.journal import Journal, Retention
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.recovery import RecoveryReport, recover
-from devtools_lsp.fs.transaction import Transaction
+from devtools_lsp.fs.transaction import Transaction, Witness
 from devtools_lsp.fs.undo import UndoPlan, mark_undone, plan_undo
 from devtools_lsp.fs.walk import RootWalk
 from devtools_lsp.ports import Access, Cancellation, DirectoryEntry, FileStat, Mutation
@@ -128,13 +129,39 @@ class LocalFileSystem:
         Raises ConflictError, PolicyError or StepFailedError with nothing changed. The one exception is
         `transaction.PartlyLandedError`, when taking back fails too: its `landed` says what stayed.
         """
-        await self._change(lambda: self.commit_now(plan, mutations))
+        await self.commit_witnessed(plan, mutations, make_parents=False)
 
-    def commit_now(self, plan: str, mutations: Sequence[Mutation]) -> None:
+    async def commit_witnessed(
+        self, plan: str, mutations: Sequence[Mutation], *, make_parents: bool, witness: Witness | None = None
+    ) -> None:
+        """`commit` for the gauntlet: makes missing parents if asked, and tells `witness`, from the thread, how far
+        it is.
+        """
+        await self._change(lambda: self.commit_now(plan, mutations, make_parents=make_parents, witness=witness))
+        if self.journal is not None and self.journal.crowded():
+            # Nobody waits for the sweeping: what it removes is out of reach already.
+            self._threads.submit(self._prune)
+
+    def commit_now(
+        self,
+        plan: str,
+        mutations: Sequence[Mutation],
+        *,
+        make_parents: bool = False,
+        witness: Witness | None = None,
+    ) -> None:
         """`commit`, blocking, without the lock: for callers that own the thread."""
         if self.journal is None:
             raise StepUnavailableError("this file system was opened without a journal, so it has no commit")
-        Transaction(self._walk, self.journal, self._policy, follow=self.disk.follow).commit(plan, mutations)
+        transaction = Transaction(
+            self._walk,
+            self.journal,
+            self._policy,
+            follow=self.disk.follow,
+            make_parents=make_parents,
+            witness=witness,
+        )
+        transaction.commit(plan, mutations)
 
     # -- recovery and undo ---------------------------------------------------------------------------------------
 
@@ -157,6 +184,12 @@ class LocalFileSystem:
         """Remember that the mutations of `undo_plan(plan)` landed under the plan id `by`."""
         journal = self._require_journal()
         await self._change(lambda: mark_undone(journal, plan, by))
+
+    def _prune(self) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            # What cannot be removed now is tried again with the next sweep.
+            if self.journal is not None:
+                self.journal.prune()
 
     def _require_journal(self) -> Journal:
         if self.journal is None:

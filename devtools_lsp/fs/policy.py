@@ -15,7 +15,7 @@ from devtools_lsp.errors import BadArgumentError, InvalidConfigError, PolicyErro
 from devtools_lsp.fs.names import always_ask, denied_component, fold, fold_path, is_pyproject, is_repository_layout
 from devtools_lsp.fs.protected import Protected, ProtectedPlaces
 from devtools_lsp.fs.walk import Identity
-from devtools_lsp.paths import PathPattern
+from devtools_lsp.paths import PathPattern, parent_of
 from devtools_lsp.ports import Access
 
 DEFAULT_DENY_READ = ("**/.env", "**/.env.*", "**/*.pem", "**/id_rsa", "**/id_ecdsa", "**/id_ed25519")
@@ -69,12 +69,9 @@ class PathPolicy:
         self.judge_name(path)
         places = protected if protected is not None else self.protected()
         folded = fold_path(path)
-        if folded in places.names or any(
-            folded == prefix or folded.startswith(prefix + "/") for prefix in (*places.prefixes, *self._own)
-        ):
+        if folded in places.names or _below(folded, places.prefixes) or _below(folded, self._own):
             raise _refused(path, "it belongs to git's or the daemon's own files: no rule and no approval opens it")
-        if not places.identities.isdisjoint(identities):
-            raise _refused(path, "it is another name of a protected directory: no rule and no approval opens it")
+        self.judge_identities(path, identities, places)
 
     def judge_name(self, path: str) -> None:
         """The part of `judge` for writing that takes the name alone: mandatory names and the operator's rules."""
@@ -85,6 +82,11 @@ class PathPolicy:
             raise _refused(path, "writing it is denied by the policy (deny_write)")
         if not any(pattern.matches(path, dot_names=True) for pattern in self._allow_write):
             raise _refused(path, "the policy allows no writing there (allow_write)")
+
+    def judge_identities(self, path: str, identities: Iterable[Identity], protected: Protected) -> None:
+        """The part of `judge` for writing that compares what was opened on the way with the protected places."""
+        if not protected.identities.isdisjoint(identities):
+            raise _refused(path, "it is another name of a protected directory: no rule and no approval opens it")
 
     def judge_content(self, path: str, contents: Iterable[bytes | None]) -> None:
         """Refuse a pyproject.toml where one of `contents` (before, after; None = absent) holds our configuration."""
@@ -143,6 +145,15 @@ def _denied(patterns: Sequence[tuple[PathPattern, PathPattern]], path: str) -> b
         pattern.matches(path, dot_names=True) or forgiving.matches(folded, dot_names=True)
         for pattern, forgiving in patterns
     )
+
+
+def _below(path: str, places: Collection[str]) -> bool:
+    """Whether a path is one of the places or below one."""
+    while path:
+        if path in places:
+            return True
+        path = parent_of(path)
+    return False
 
 
 def _refused(path: str, why: str) -> PolicyError:

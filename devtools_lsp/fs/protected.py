@@ -104,12 +104,13 @@ class ProtectedPlaces:
             key, _, value = setting.partition("\n")
             if key == "core.hookspath" and value:
                 self._hooks = os.path.normpath(os.path.join(self._top, str(_expanded(value))))
-        self._watched = [
+        watched = [
             os.path.join(self._root, ".git"),
             *(os.path.join(place, name) for place in self._git_directories for name in ("config", "HEAD", "commondir")),
             *self._origins,
             str(_expanded("~/.gitconfig")),
         ]
+        self._watched = list(dict.fromkeys(watched))
         self._seen = self._fingerprint()
 
     def _collect(self) -> Protected:
@@ -130,7 +131,8 @@ class ProtectedPlaces:
         for path in (*self._own, *self._origins):
             self._protect(path, identities, prefixes)
         for name in DENIED_DIRECTORIES:
-            self._protect(os.path.join(self._root, name), identities, prefixes)
+            # Their names are denied anyhow; what counts here is another name of the same directory.
+            self._protect(os.path.join(self._root, name), identities, set())
         git_directory = self._git_directories[0] if self._git_directories else None
         return Protected(frozenset(identities), frozenset(prefixes), frozenset(names), git_directory)
 

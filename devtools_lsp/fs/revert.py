@@ -19,6 +19,7 @@ from devtools_lsp.fs.staging import (
     DisplacedError,
     Print,
     copy_staged,
+    inode_at,
     keep_beside,
     open_regular,
     place_new,
@@ -72,7 +73,8 @@ class Reverter:
             return self._remove(entry, name, directory)
         try:
             back, place = self._before_image(entry, directory)
-            if place_over(back, place, name, directory, entry.after.to_print()):
+            ours_now = inode_at(back, place) or 0
+            if place_over(back, place, name, directory, entry.after.to_print(), ours_now):
                 os.unlink(back, dir_fd=place)
         except DisplacedError:
             return "kept"
@@ -178,7 +180,7 @@ class Reverter:
         except OSError as error:
             if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP):
                 raise
-            source = open_regular(old, self._session)
+            source, _ = open_regular(old, self._session)
             try:
                 copy_staged(source, back, place)
             finally:

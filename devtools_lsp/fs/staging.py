@@ -37,14 +37,17 @@ class DisplacedError(Exception):
     """The target was not what it had to be; it is back in its place and nothing has changed."""
 
 
-def open_regular(name: str, directory: int) -> int:
-    """Open a regular file for reading. Raises PolicyError for FIFOs and devices, OSError (ELOOP) for links."""
+def open_regular(name: str, directory: int) -> tuple[int, os.stat_result]:
+    """Open a regular file for reading; the descriptor and what it is.
+
+    Raises PolicyError for FIFOs and devices, OSError (ELOOP for links, EISDIR).
+    """
     descriptor = os.open(name, READ_FLAGS, dir_fd=directory)
     try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode):
-            return descriptor
-        if stat.S_ISDIR(mode):
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            return descriptor, status
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
         raise PolicyError(f"{name!r} is not a regular file (a FIFO, socket or device)", reason="protected")
     except BaseException:
@@ -52,26 +55,25 @@ def open_regular(name: str, directory: int) -> int:
         raise
 
 
-def read_all(descriptor: int, offset: int = 0, limit: int | None = None) -> bytes:
-    """The bytes from `offset`, at most `limit` of them."""
-    os.lseek(descriptor, offset, os.SEEK_SET)
-    wanted = os.fstat(descriptor).st_size - offset + 1 if limit is None else limit
-    first = os.read(descriptor, max(0, min(wanted, _CHUNK)))
-    if limit is None and len(first) < min(wanted, _CHUNK):
-        return first  # A short read of a regular file is its end.
-    pieces = [first]
-    total = len(first)
-    while pieces[-1] and (limit is None or total < limit):
-        pieces.append(os.read(descriptor, _CHUNK if limit is None else min(_CHUNK, limit - total)))
-        total += len(pieces[-1])
-    return b"".join(pieces)
+def read_all(descriptor: int, size: int, offset: int = 0, limit: int | None = None) -> bytes:
+    """The bytes of a regular file from `offset`, at most `limit` of them; `size` is a guess at how many it holds."""
+    wanted = max(0, size - offset) + 1 if limit is None else max(0, limit)
+    pieces: list[bytes] = []
+    while wanted:
+        asked = min(wanted, _CHUNK)
+        pieces.append(os.pread(descriptor, asked, offset))
+        got = len(pieces[-1])
+        if got < asked:
+            break  # A short read of a regular file is its end.
+        offset += got
+        wanted = _CHUNK if limit is None and wanted == asked else wanted - got
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def print_of(descriptor: int) -> Print:
-    """The fingerprint of an open file, read from its start."""
-    status = os.fstat(descriptor)
+def print_of(descriptor: int, status: os.stat_result) -> Print:
+    """The fingerprint of an open file that has this status."""
     if status.st_size <= _CHUNK:
-        data = read_all(descriptor)
+        data = read_all(descriptor, status.st_size)
         return Print(status.st_ino, hashlib.sha256(data).hexdigest(), len(data), stat.S_IMODE(status.st_mode))
     os.lseek(descriptor, 0, os.SEEK_SET)
     digest = hashlib.sha256()
@@ -85,11 +87,11 @@ def print_of(descriptor: int) -> Print:
 def print_at(name: str, directory: int) -> Print | None:
     """The fingerprint of a name; None when nothing is there. Raises as `open_regular` does."""
     try:
-        descriptor = open_regular(name, directory)
+        descriptor, status = open_regular(name, directory)
     except FileNotFoundError:
         return None
     try:
-        return print_of(descriptor)
+        return print_of(descriptor, status)
     finally:
         os.close(descriptor)
 
@@ -114,12 +116,13 @@ def write_staged(name: str, directory: int, data: bytes, *, like: int | None, mo
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
+        status = os.fstat(descriptor)
         if like is not None:
-            clone_metadata(like, descriptor)
+            clone_metadata(like, descriptor, status)
         elif mode is not None:
             os.fchmod(descriptor, mode & 0o777)
         os.fsync(descriptor)
-        return os.fstat(descriptor).st_ino
+        return status.st_ino
     except BaseException:
         os.unlink(name, dir_fd=directory)
         raise
@@ -129,13 +132,12 @@ def write_staged(name: str, directory: int, data: bytes, *, like: int | None, mo
 
 def copy_staged(source: int, name: str, directory: int) -> int:
     """Create `name` as a durable copy of an open file, metadata included, and return its inode."""
-    return write_staged(name, directory, read_all(source), like=source)
+    return write_staged(name, directory, read_all(source, os.fstat(source).st_size), like=source)
 
 
-def clone_metadata(source: int, target: int) -> None:
-    """Give `target` the owner, extended attributes and permission bits (without set-id) of `source`."""
+def clone_metadata(source: int, target: int, new: os.stat_result) -> None:
+    """Give `target`, of status `new`, the owner, attributes and permission bits (without set-id) of `source`."""
     old = os.fstat(source)
-    new = os.fstat(target)
     if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
         os.fchown(target, old.st_uid, old.st_gid)
     if hasattr(os, "listxattr"):
@@ -179,14 +181,14 @@ def place_new(staged: str, staging: int, name: str, directory: int) -> None:
     move_into_gap(staging, staged, directory, name)
 
 
-def place_over(staged: str, staging: int, name: str, directory: int, expected: Print) -> bool:
+def place_over(staged: str, staging: int, name: str, directory: int, expected: Print, ours: int) -> bool:
     """Swap a staged file with the target, then compare what was displaced with `expected`.
 
-    Afterwards `staged` names the displaced old file (True), or nothing where the system cannot exchange (False:
-    then the comparison came just before a plain rename). Raises DisplacedError when the target was another file
-    or had other content, which is back in its place then, and FileNotFoundError when it was gone.
+    `ours` is the staged file's inode. Afterwards `staged` names the displaced old file (True), or nothing where the
+    system cannot exchange (False: then the comparison came just before a plain rename). Raises DisplacedError when
+    the target was another file or had other content, which is back in its place then, and FileNotFoundError when it
+    was gone.
     """
-    ours = inode_at(staged, staging)
     if not exchange(staging, staged, directory, name):
         if not _same_file(name, directory, expected):
             raise DisplacedError(name)

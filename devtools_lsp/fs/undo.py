@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from devtools_lsp.core.workspace import sha256
 from devtools_lsp.errors import BadArgumentError, PolicyError
 from devtools_lsp.fs.journal import Image, Journal, Record
-from devtools_lsp.fs.staging import open_regular, print_of, read_all
+from devtools_lsp.fs.staging import open_regular, read_all
 from devtools_lsp.ports import Mutation
 
 Look = Callable[[str], str | None]
@@ -167,12 +168,12 @@ def _kept_bytes(journal: Journal, entry: _Net) -> bytes | None:
     if entry.store is None or entry.before is None:
         return None
     try:
-        descriptor = open_regular(f"{entry.store[0]}.old.{entry.store[1]}", journal.descriptor)
+        descriptor, status = open_regular(f"{entry.store[0]}.old.{entry.store[1]}", journal.descriptor)
     except (OSError, PolicyError):
         return None
     try:
-        found = print_of(descriptor)
-        return read_all(descriptor) if found.sha256 == entry.before.sha256 else None
+        data = read_all(descriptor, status.st_size)
+        return data if sha256(data) == entry.before.sha256 else None
     finally:
         os.close(descriptor)
 

@@ -15,7 +15,6 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -267,10 +266,13 @@ def mount_of(descriptor: int) -> object:
     the device.
     """
     try:
-        with Path(f"/proc/self/fdinfo/{descriptor}").open(encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("mnt_id:"):
+        info = os.open(f"/proc/self/fdinfo/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for line in os.read(info, 4096).splitlines():
+                if line.startswith(b"mnt_id:"):
                     return int(line[7:])
+        finally:
+            os.close(info)
     except OSError:
         pass  # No procfs: macOS, or a container without it.
     return ("device", os.fstat(descriptor).st_dev)

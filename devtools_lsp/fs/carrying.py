@@ -1,0 +1,322 @@
+"""Carrying out one transaction: staged, recorded, swapped into place, and taken back when anything fails.
+
+Owns the order of the disk's changes (before-images, staging, intent, directories, placing, sync, marker) and the
+live rollback; what a crash leaves is `fs.recovery`'s. It is crash-atomic, not reader-atomic: somebody who reads
+while it runs can see some files new and some old for a moment.
+
+A list whose net effect is one file needs no durable record, since one rename is atomic by itself: its record is
+written without fsync, for undo only. That keeps a single edit at the price of a bare atomic write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from devtools_lsp.errors import DevToolsError, StepFailedError
+from devtools_lsp.fs.effects import Content, Effect, conflict
+from devtools_lsp.fs.faults import point
+from devtools_lsp.fs.journal import FORMAT, Entry, Image, Journal, Record, stray_name
+from devtools_lsp.fs.parents import OpenParents
+from devtools_lsp.fs.refusals import refusal
+from devtools_lsp.fs.revert import Reverter
+from devtools_lsp.fs.staging import (
+    DisplacedError,
+    Print,
+    copy_staged,
+    inherits,
+    inode_at,
+    place_new,
+    place_over,
+    print_of,
+    take_away,
+    write_staged,
+)
+from devtools_lsp.fs.walk import mount_of
+from devtools_lsp.paths import parent_of
+
+_NO_LINK = frozenset((errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP))
+
+
+class PartlyLandedError(StepFailedError):
+    """A commit failed and could not be taken back entirely: `landed` are the paths that stayed new."""
+
+    landed: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Step:
+    """One effect on its way. `linked`: its before-image is a hard link, so the journal is on its mount."""
+
+    effect: Effect
+    entry: Entry
+    before: Print | None
+    linked: bool = False
+    in_tree: bool = False
+
+
+class Carrier:
+    """Carries out one transaction. `prints` are the fingerprints of the files that were looked at, by path."""
+
+    def __init__(self, parents: OpenParents, journal: Journal, prints: Mapping[str, Print]) -> None:
+        self._parents = parents
+        self._journal = journal
+        self._prints = prints
+        self._id = journal.new_id()
+        self._made: list[str] = []
+        self._placed: list[_Step] = []
+        self._strays: list[tuple[str, str]] = []
+        self._failing = ""
+        self._doing = "write"
+
+    def carry_out(self, plan: str, effects: Sequence[Effect], directories: Sequence[str]) -> None:
+        """Land everything. Raises the taxonomy's errors with nothing changed, or PartlyLandedError."""
+        steps = [self._begin(number, effect) for number, effect in enumerate(effects)]
+        light = len(steps) <= 1
+        prepared = False
+        try:
+            for step in steps:
+                self._keep_before(step)
+            self._choose_places(steps, directories)
+            for step in steps:
+                self._stage(step)
+            self._at((effects[0].path if effects else directories[0]), "record")
+            point("journal:intent")
+            record = Record(
+                FORMAT, self._id, plan, time.time(), light, tuple(step.entry for step in steps), tuple(directories)
+            )
+            self._journal.write_intent(record, durable=not light)
+            prepared = True
+            point("journal:prepared")
+            if not light:
+                # Staging took a while: walk again, so that a directory moved away meanwhile is not written to.
+                self._parents.forget()
+            self._make(directories)
+            # New names first, so that what moves can be seen somewhere at every moment.
+            for step in sorted(steps, key=lambda step: step.effect.after is None):
+                self._place(step)
+            self._sync(steps, directories)
+            point("journal:commit")
+            self._journal.commit(record, durable=not light)
+        except BaseException as error:
+            self._roll_back(steps, error, prepared=prepared)
+            if isinstance(error, OSError):
+                raise refusal(error, self._doing, self._failing) from error
+            raise
+        point("journal:committed")
+        if self._strays:
+            with contextlib.suppress(OSError):
+                # It is committed, whatever becomes of the sweeping; the next start sweeps again.
+                self._journal.discard(f"{self._id}.strays")
+
+    def _at(self, path: str, doing: str) -> None:
+        """Note where we are, for the message of a failure."""
+        self._failing, self._doing = path, doing
+
+    # -- before the intent ---------------------------------------------------------------------------------------
+
+    def _begin(self, number: int, effect: Effect) -> _Step:
+        before = self._prints[effect.path] if effect.before is not None else None
+        after = effect.after
+        moved_from = after.origin if after is not None and after.origin != effect.path else None
+        entry = Entry(number, effect.path, Image.of(before) if before else None, None, moved_from)
+        return _Step(effect, entry, before)
+
+    def _keep_before(self, step: _Step) -> None:
+        if step.before is None:
+            return
+        path = step.effect.path
+        self._at(path, "keep the old content of")
+        point("journal:before")
+        old = f"{self._id}.old.{step.entry.n}"
+        if self._linked(path, step.before, old, self._journal.descriptor):
+            step.linked = True
+        else:
+            self._copy(path, step.before, old, self._journal.descriptor)
+
+    def _choose_places(self, steps: Sequence[_Step], directories: Sequence[str]) -> None:
+        """Stage in the journal, except where a rename from there fails or would lose what the directory passes on."""
+        elsewhere: dict[str, bool] = {}
+        for step in steps:
+            if step.linked:
+                continue
+            path = step.effect.path
+            self._at(path, "write")
+            trail = self._parents.of(path)
+            directory = parent_of(path)
+            if directory not in elsewhere:
+                elsewhere[directory] = mount_of(trail.descriptor) != self._journal.mount
+            new = step.effect.after is not None and step.effect.after.origin is None
+            step.in_tree = elsewhere[directory] or (new and inherits(trail.descriptor))
+            if step.in_tree:
+                step.entry = msgspec.structs.replace(step.entry, stage=directory)
+                self._strays += [(directory, stray_name(self._id, f"{label}{step.entry.n}")) for label in "ngb"]
+        if self._strays:
+            self._strays += [(directory, "") for directory in reversed(directories)]
+            self._journal.note_strays(self._id, self._strays)
+            self._make(directories)
+
+    def _staging(self, step: _Step, label: str = "new") -> tuple[str, int]:
+        if step.in_tree:
+            return stray_name(self._id, f"{label[0]}{step.entry.n}"), self._parents.of(step.effect.path).descriptor
+        return f"{self._id}.{label}.{step.entry.n}", self._journal.descriptor
+
+    def _stage(self, step: _Step) -> None:
+        after = step.effect.after
+        if after is None:
+            return
+        self._at(step.effect.path, "write")
+        point("journal:stage")
+        staged, directory = self._staging(step)
+        image = self._stage_data(after, after.data, staged, directory) if after.data is not None else None
+        step.entry = msgspec.structs.replace(step.entry, after=image or self._stage_move(after, staged, directory))
+
+    def _stage_data(self, after: Content, data: bytes, staged: str, directory: int) -> Image:
+        if after.origin is None:
+            ino = write_staged(staged, directory, data, like=None, mode=after.mode)
+            return Image(ino, after.sha256, len(data), after.mode or 0)
+        known = self._prints[after.origin]
+        ino = write_staged(staged, directory, data, like=self._parents.known(after.origin, known.ino))
+        return Image(ino, after.sha256, len(data), known.mode)
+
+    def _stage_move(self, after: Content, staged: str, directory: int) -> Image:
+        assert after.origin is not None
+        known = self._prints[after.origin]
+        if self._linked(after.origin, known, staged, directory):
+            return Image.of(known)
+        return Image.of(replace(known, ino=self._copy(after.origin, known, staged, directory)))
+
+    def _linked(self, path: str, known: Print, name: str, directory: int) -> bool:
+        """Give a file that was looked at a second name; False where that is not possible."""
+        trail = self._parents.of(path)
+        leaf = path.rpartition("/")[2]
+        try:
+            os.link(leaf, name, src_dir_fd=trail.descriptor, dst_dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError as error:
+            raise conflict({path: "it is gone"}) from error
+        except OSError as error:
+            if error.errno in _NO_LINK:
+                return False
+            raise
+        if inode_at(name, directory) != known.ino:
+            raise conflict({path: "its content is another"})
+        return True
+
+    def _copy(self, path: str, known: Print, name: str, directory: int) -> int:
+        source = self._parents.known(path, known.ino)
+        ino = copy_staged(source, name, directory)
+        if print_of(source, os.fstat(source)).sha256 != known.sha256:
+            raise conflict({path: "its content is another"})
+        return ino
+
+    # -- after the intent ----------------------------------------------------------------------------------------
+
+    def _make(self, directories: Sequence[str]) -> None:
+        for directory in directories:
+            if directory in self._made:
+                continue
+            self._at(directory, "make the directory")
+            point("journal:mkdir")
+            trail = self._parents.of(directory)
+            if trail.missing:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(directory.rpartition("/")[2], 0o777, dir_fd=trail.descriptor)
+                self._made.append(directory)
+            self._parents.forget()
+
+    def _place(self, step: _Step) -> None:
+        path = step.effect.path
+        self._at(path, "delete" if step.effect.after is None else "write")
+        point("journal:place")
+        trail = self._parents.of(path)
+        if trail.missing:
+            raise conflict({path: "its directory is gone"})
+        name = path.rpartition("/")[2]
+        self._placed.append(step)
+        try:
+            if step.before is None:
+                staged, directory = self._staging(step)
+                place_new(staged, directory, name, trail.descriptor)
+            elif step.entry.after is None:
+                aside, directory = self._staging(step, "gone")
+                take_away(name, trail.descriptor, aside, directory, step.before)
+                os.unlink(aside, dir_fd=directory)
+            else:
+                staged, directory = self._staging(step)
+                if place_over(staged, directory, name, trail.descriptor, step.before, step.entry.after.ino):
+                    os.unlink(staged, dir_fd=directory)
+        except FileExistsError as error:
+            raise conflict({path: "something is there now"}) from error
+        except (DisplacedError, FileNotFoundError) as error:
+            raise conflict({path: "its content is another"}) from error
+        point("journal:placed")
+
+    def _sync(self, steps: Sequence[_Step], directories: Sequence[str]) -> None:
+        self._doing = "write"
+        point("journal:sync")
+        touched = {parent_of(step.effect.path) for step in steps} | {parent_of(path) for path in directories}
+        for directory in sorted(touched):
+            self._failing = directory
+            self._parents.sync(directory)
+
+    # -- taking back ---------------------------------------------------------------------------------------------
+
+    def _roll_back(self, steps: Sequence[_Step], error: BaseException, *, prepared: bool) -> None:
+        """Take everything back, so that the caller raises the cause; raises PartlyLandedError when that failed too."""
+        stuck: list[_Step] = []
+        reverter = Reverter(self._journal.descriptor, self._id, self._parents.of)
+        self._parents.forget()
+        for step in reversed(self._placed):
+            try:
+                reverter.revert(step.entry)
+            except (OSError, DevToolsError):
+                stuck.append(step)
+        for directory in reversed(self._made):
+            with contextlib.suppress(OSError, DevToolsError):
+                # A directory that somebody used meanwhile stays.
+                os.rmdir(directory.rpartition("/")[2], dir_fd=self._parents.of(directory).descriptor)
+            self._parents.forget()
+        if stuck:
+            # The record stays prepared: the next start takes the rest back.
+            raise self._partly_landed(steps, stuck, reverter, error) from error
+        with contextlib.suppress(OSError, DevToolsError):
+            # Not durable yet is no harm: the record is there until the old state is.
+            for directory in sorted({parent_of(step.effect.path) for step in self._placed}):
+                self._parents.sync(directory)
+            self._clean(steps, prepared=prepared)
+
+    def _partly_landed(
+        self, steps: Sequence[_Step], stuck: Sequence[_Step], reverter: Reverter, error: BaseException
+    ) -> PartlyLandedError:
+        landed = frozenset(step.effect.path for step in stuck if reverter.landed(step.entry))
+        cause = refusal(error, self._doing, self._failing) if isinstance(error, OSError) else error
+        failure = PartlyLandedError(
+            f"{cause}; taking the rest back failed too: {len(landed)} of {len(steps)} files hold the new content "
+            "until the daemon starts again, which takes them back",
+            paths=sorted(landed),
+            path=self._failing,
+            retry="no",
+        )
+        failure.landed = landed
+        return failure
+
+    def _clean(self, steps: Sequence[_Step], *, prepared: bool) -> None:
+        if prepared:
+            self._journal.discard(f"{self._id}.intent")
+        for where, name in self._strays:
+            directory = self._parents.directory(where) if name else None
+            if directory is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=directory)
+        for step in steps:
+            for label in ("new", "old", "gone", "back"):
+                self._journal.discard(f"{self._id}.{label}.{step.entry.n}")
+        for name in ("writing", "intent", "strays"):
+            self._journal.discard(f"{self._id}.{name}")

@@ -1,0 +1,117 @@
+"""Directories and files that one transaction has open: walked to once, judged by identity, bounded in number.
+
+Owns descriptors and their closing. Paths are resolved ones, so every walk here refuses links.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Self
+
+from devtools_lsp.fs.effects import conflict
+from devtools_lsp.fs.policy import PathPolicy
+from devtools_lsp.fs.protected import Protected
+from devtools_lsp.fs.staging import open_regular
+from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, Trail
+from devtools_lsp.paths import parent_of
+
+_MAX_DIRECTORIES = 64
+_MAX_FILES = 32
+
+
+class OpenParents:
+    """A bounded cache of trails and of the files that were looked at. Close it, or use it as a context."""
+
+    def __init__(self, walk: RootWalk, policy: PathPolicy | None) -> None:
+        self.walk = walk
+        self.policy = policy
+        self.protected: Protected | None = policy.protected() if policy is not None else None
+        self._trails: dict[str, Trail] = {}
+        self._files: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.forget()
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+    def forget(self) -> None:
+        """Close the directories, so that the next use walks again."""
+        while self._trails:
+            self._trails.popitem()[1].close()
+
+    def of(self, path: str) -> Trail:
+        """The trail to a path's directory; its leaf may be a sibling's. Raises PolicyError and OSError."""
+        directory = parent_of(path)
+        trail = self._trails.get(directory)
+        if trail is not None:
+            return trail
+        trail = self.walk.walk(path, follow=False)
+        try:
+            if self.policy is not None and self.protected is not None:
+                self.policy.judge_identities(path, trail.identities, self.protected)
+        except BaseException:
+            trail.close()
+            raise
+        self.keep(directory, trail)
+        return trail
+
+    def keep(self, directory: str, trail: Trail) -> None:
+        """Take over a trail to a directory that has been judged already."""
+        if directory in self._trails:
+            trail.close()
+            return
+        if len(self._trails) >= _MAX_DIRECTORIES:
+            self._trails.pop(next(iter(self._trails))).close()
+        self._trails[directory] = trail
+
+    def directory(self, path: str) -> int | None:
+        """The descriptor of an existing directory; None when it is absent."""
+        for trail in self._trails.values():
+            descriptor = trail.directory(path)
+            if descriptor is not None:
+                return descriptor
+        trail = self.of(f"{path}/." if path else ".")
+        return None if trail.missing else trail.descriptor
+
+    def sync(self, directory: str) -> None:
+        """Make what happened in a directory durable; an absent one is no matter."""
+        found = self.directory(directory)
+        if found is None:
+            return
+        # A descriptor opened with O_PATH cannot be synced.
+        descriptor = os.open(".", LIST_FLAGS, dir_fd=found)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def look_at(self, path: str) -> tuple[int, os.stat_result] | None:
+        """Open a regular file, kept for `known`; None when it is absent. Raises as `open_regular` does."""
+        trail = self.of(path)
+        if trail.missing:
+            return None
+        try:
+            descriptor, status = open_regular(path.rpartition("/")[2], trail.descriptor)
+        except FileNotFoundError:
+            return None
+        if len(self._files) >= _MAX_FILES:
+            os.close(self._files.pop(next(iter(self._files))))
+        self._files[path] = descriptor
+        return descriptor, status
+
+    def known(self, path: str, ino: int) -> int:
+        """The descriptor of a file that was looked at and had this inode; raises ConflictError when it is another."""
+        if path in self._files:
+            return self._files[path]
+        found = self.look_at(path)
+        if found is None:
+            raise conflict({path: "it is gone"})
+        if found[1].st_ino != ino:
+            raise conflict({path: "its content is another"})
+        return found[0]
