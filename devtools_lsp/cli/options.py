@@ -47,7 +47,7 @@ class Terminal:
 
     def show(self, value: Any) -> None:
         """Print a value as JSON."""
-        print(json.dumps(value, indent=2, ensure_ascii=False))  # noqa: T201 -- this is the terminal
+        print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def checked_root(root: Path | None) -> Path:

@@ -105,7 +105,7 @@ def _decide(approval: str, approved: bool, root: Path | None, as_json: bool, **o
 
 def _print_approval(terminal: Terminal, item: dict[str, Any]) -> None:
     if terminal.as_json:
-        print(json.dumps(item, ensure_ascii=False), flush=True)  # noqa: T201 -- one line an approval, for programs
+        print(json.dumps(item, ensure_ascii=False), flush=True)
         return
     from rich.markup import escape
     from rich.syntax import Syntax
@@ -150,7 +150,7 @@ def log(
         return
     for line in path.read_text(encoding="utf-8").splitlines()[-lines:]:
         if as_json:
-            print(line)  # noqa: T201 -- one line an event, for programs
+            print(line)
             continue
         entry: dict[str, Any] = json.loads(line)
         named: list[str] = entry.get("paths") or []

@@ -34,7 +34,7 @@ def serve(
     async def work() -> str:
         from devtools_lsp.daemon.serving import serve_root
 
-        return await serve_root(found, ready=lambda path: print(f"READY {path}", flush=True))  # noqa: T201
+        return await serve_root(found, ready=lambda path: print(f"READY {path}", flush=True))
 
     reason = run(work())
     logging.getLogger("devtools_lsp").info("ended: %s", reason)
@@ -55,7 +55,8 @@ def init(
         if not dry_run and load_configuration(found).source is not None:
             source = load_configuration(found).source
             raise InvalidConfigError(
-                f"{source.name if source else FILE_NAME} configures this root already; edit it, or remove it and run init again"
+                f"{source.name if source else FILE_NAME} configures this root already; edit it, or remove it and run "
+                "init again"
             )
         detected = detect(found)
     except DevToolsError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,7 +39,17 @@ from devtools_lsp.wire.messages import (
     decode_params,
 )
 
-Handler = Callable[[Peer, msgspec.Raw, CallScope], Awaitable[object]]
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One request on its way to its handler."""
+
+    peer: Peer
+    params: msgspec.Raw
+    call: CallScope
+
+
+Handler = Callable[[_Asked], Awaitable[object]]
 
 DEFAULT_SURFACE: SurfaceName = "granular"
 
@@ -88,7 +99,7 @@ class AgentDesk:
         handler = self._methods.get(method)
         if handler is None:
             raise MethodNotFoundError(method)
-        return await handler(peer, params, call)
+        return await handler(_Asked(peer, params, call))
 
     def detached(self, peer: Peer) -> None:
         """A peer is gone: it watches no more, and what was remembered for its session ends with it."""
@@ -100,40 +111,45 @@ class AgentDesk:
 
     # -- the table -----------------------------------------------------------------------------------------------
 
-    async def _tools(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
-        wanted = decode_params(params, ToolsParams).surface
-        return {"tools": self._app.tools(wanted or _surface(peer)).to_wire()}
+    async def _tools(self, asked: _Asked) -> object:
+        wanted = decode_params(asked.params, ToolsParams).surface
+        return {"tools": self._app.tools(wanted or _surface(asked.peer)).to_wire()}
 
-    async def _call(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
-        wanted = decode_params(params, CallParams)
-        surface = wanted.surface or _surface(peer)
+    async def _call(self, asked: _Asked) -> object:
+        wanted = decode_params(asked.params, CallParams)
+        surface = wanted.surface or _surface(asked.peer)
 
         async def work(plan: str) -> ToolAnswer:
             tool = self._app.tools(surface).find(wanted.name)
-            who = Invocation(peer.name, peer.session, call.signal, plan)
-            return await tool.call(wanted.arguments, who, lambda stream, text: _print(call, stream, text))
+            who = Invocation(asked.peer.name, asked.peer.session, asked.call.signal, plan)
+            return await tool.call(wanted.arguments, who, lambda stream, text: _print(asked.call, stream, text))
 
-        return await self._run(call, work)
+        return await self._run(asked.call, work)
 
-    async def _ops(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
-        wanted = decode_params(params, OpsParams)
+    async def _ops(self, asked: _Asked) -> object:
+        wanted = decode_params(asked.params, OpsParams)
 
         async def work(plan: str) -> ToolAnswer:
             result = await self._app.pipeline.ops(
-                wanted.paths, wanted.ops, agent=peer.name, session=peer.session, signal=call.signal, plan=plan
+                wanted.paths,
+                wanted.ops,
+                agent=asked.peer.name,
+                session=asked.peer.session,
+                signal=asked.call.signal,
+                plan=plan,
             )
             return ToolAnswer(result)
 
-        return await self._run(call, work)
+        return await self._run(asked.call, work)
 
-    async def _undo(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
-        wanted = decode_params(params, UndoParams)
+    async def _undo(self, asked: _Asked) -> object:
+        wanted = decode_params(asked.params, UndoParams)
 
         async def work(plan: str) -> ToolAnswer:
-            caller = Caller(PlanIdentity(plan, peer.name, peer.session), call.signal)
+            caller = Caller(PlanIdentity(plan, asked.peer.name, asked.peer.session), asked.call.signal)
             return ToolAnswer(await self._app.pipeline.undo(wanted.plan, caller))
 
-        return await self._run(call, work)
+        return await self._run(asked.call, work)
 
     async def _run(self, call: CallScope, work: Callable[[str], Awaitable[ToolAnswer]]) -> dict[str, Any]:
         """Run one call under a plan id of its own, spool its result, and make the reply of it."""
@@ -153,29 +169,29 @@ class AgentDesk:
             reply["data"] = dict(answer.data)
         return reply
 
-    async def _artifact(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
-        wanted = decode_params(params, ArtifactParams)
+    async def _artifact(self, asked: _Asked) -> object:
+        wanted = decode_params(asked.params, ArtifactParams)
         return await self._app.artifacts.page(
             wanted.handle, wanted.path, wanted.severity, wanted.engine_id, wanted.offset, wanted.limit
         )
 
-    async def _show_status(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
-        decode_params(params, NoParams)
+    async def _show_status(self, asked: _Asked) -> object:
+        decode_params(asked.params, NoParams)
         return await self._status()
 
-    async def _list_approvals(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
-        wanted = decode_params(params, ApprovalsParams)
-        if wanted.watch and peer.decides and peer not in self._watching:
-            view = TerminalView(peer)
-            self._watching[peer] = view
+    async def _list_approvals(self, asked: _Asked) -> object:
+        wanted = decode_params(asked.params, ApprovalsParams)
+        if wanted.watch and asked.peer.decides and asked.peer not in self._watching:
+            view = TerminalView(asked.peer)
+            self._watching[asked.peer] = view
             items = list_to_wire(self._approvals.items())
             self._approvals.attach(view, decides=True)
             view.caught_up()
             return {"items": items}
         return {"items": list_to_wire(self._approvals.items())}
 
-    async def _decide(self, peer: Peer, params: msgspec.Raw, call: CallScope) -> object:
-        wanted = decode_params(params, DecideParams)
+    async def _decide(self, asked: _Asked) -> object:
+        wanted = decode_params(asked.params, DecideParams)
         answer = Answer(
             approve=wanted.approve,
             note=wanted.note,
@@ -183,7 +199,7 @@ class AgentDesk:
             edited=tuple(_edited(entry) for entry in wanted.edited),
             drop=tuple(wanted.drop),
         )
-        return await self._approvals.decide(wanted.id, answer, peer.role)
+        return await self._approvals.decide(wanted.id, answer, asked.peer.role)
 
     # -- ApprovalView: the caller learns that somebody is being asked ---------------------------------------------
 
@@ -192,7 +208,8 @@ class AgentDesk:
         self._report(approval, f"{approval.step} waits for a person's approval")
 
     def updated(self, approval: Approval) -> None:
-        """Consequences are for the person; the caller has nothing to do with them."""
+        """Consequences are for the person: the caller is told only that it still waits."""
+        self._report(approval, f"{approval.step} still waits for a person's approval")
 
     def resolved(self, approval: Approval, resolution: Resolution) -> None:
         """Tell the call how it ended."""
@@ -229,6 +246,7 @@ class TerminalView:
 
     def resolved(self, approval: Approval, resolution: Resolution) -> None:
         """It ended."""
+        del approval
         self._peer.channel.notify("devtools/approvalResolved", resolution)
 
 

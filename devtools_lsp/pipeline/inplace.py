@@ -43,6 +43,7 @@ class PipelineFacade:
     selectors: tuple[str, ...] | None
     withheld: frozenset[str]
     moves: dict[str, str] = field(default_factory=dict[str, str])
+    created: set[str] = field(default_factory=set[str])
 
     @property
     def scope(self) -> tuple[str, ...]:
@@ -60,12 +61,15 @@ class PipelineFacade:
     async def write(self, path: str, data: bytes) -> None:
         """Replace a file of the step, or create one where nothing is."""
         path = self._bounded(path)
-        known = path in self.permit.targets or path in self.moves.values()
-        if known and await acquire.exists(self.parts, path):
+        known = path in self.permit.targets or path in self.created or path in self.moves.values()
+        if not await acquire.exists(self.parts, path):
+            # Expecting an absent file makes the gauntlet enforce that nothing came there meanwhile.
+            await self._commit(Mutation("write", path, data=data, expect=None))
+            self.created.add(path)
+        elif known:
             await self._commit(Mutation("write", path, data=data, expect=UNCHECKED))
         else:
-            # Creation only where nothing is: expecting an absent file makes the gauntlet enforce it.
-            await self._commit(Mutation("write", path, data=data, expect=None))
+            raise self._taken(path)
 
     async def delete(self, path: str) -> None:
         """Delete a file of the step."""
@@ -77,7 +81,7 @@ class PipelineFacade:
         self._needs("rename")
         source, target = self._bounded(source), self._bounded(target)
         if await acquire.exists(self.parts, target):
-            raise StepFailedError(f"engine {self.engine_id}: {target} exists already", reason="exists", path=target)
+            raise self._taken(target)
         await self._commit(Mutation("rename", target, source=source, expect=UNCHECKED))
         origin = next((old for old, new in self.moves.items() if new == source), source)
         self.moves[origin] = target
@@ -86,6 +90,14 @@ class PipelineFacade:
         """Make a directory."""
         self._needs("mkdir")
         await self._commit(Mutation("mkdir", self._bounded(path, directory=True), expect=UNCHECKED))
+
+    def _taken(self, path: str) -> StepFailedError:
+        return StepFailedError(
+            f"engine {self.engine_id}: {path} exists already and is not one of the step's files",
+            reason="exists",
+            path=path,
+            retry="no",
+        )
 
     async def _readable(self, path: str) -> str:
         return await self.parts.gauntlet.screen(self._in_scope(path), "read")
@@ -139,7 +151,8 @@ async def run(
     if dirty:
         execution.diagnostics.append(
             notice(
-                f"{step.step}: {', '.join(dirty)} withheld from {engine_id}: unwritten changes; put a write step before it",
+                f"{step.step}: {', '.join(dirty)} withheld from {engine_id}: there are unwritten changes; put a write "
+                "step before this one",
                 severity="warning",
                 rule="withheld",
             )

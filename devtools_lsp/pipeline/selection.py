@@ -75,8 +75,8 @@ def require_engine(parts: PipelineParts, step: EngineStep) -> None:
         )
     served = [other for other in ("format", "lint", "check") if offers(parts, other)]
     raise EngineRequiredError(
-        f"no engine is configured for {step}; do not retry. Engine steps that are served: {', '.join(served) or 'none'}. "
-        "The operator can add an engine to devtools.toml (devtools-lsp init proposes one)",
+        f"no engine is configured for {step}; do not retry. Engine steps that are served: "
+        f"{', '.join(served) or 'none'}. The operator can add an engine to devtools.toml (`devtools-lsp init`)",
         step=step,
         alternatives=served,
     )

@@ -95,11 +95,8 @@ def _whole_file(execution: Execution, arguments: WriteFileArguments) -> Proposal
     text = to_lf(arguments.content)
     marked = text.startswith(BYTE_ORDER_MARK)
     text = text.removeprefix(BYTE_ORDER_MARK)
-    if existing is not None:
-        # The file keeps its own byte order mark or its absence; one that the caller sent is not doubled.
-        content = existing.replaced(text)
-    else:
-        content = FileText(text, TextForm(bom=marked))
+    # An existing file keeps its own byte order mark or its absence; one that the caller sent is not doubled.
+    content = existing.replaced(text) if existing is not None else FileText(text, TextForm(bom=marked))
     return propose(before, before.with_files({arguments.path: content}))
 
 

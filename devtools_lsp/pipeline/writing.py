@@ -50,7 +50,7 @@ class Landing:
 
 
 def plan_write(workspace: Workspace, policy: TextPolicy, selected: Collection[str] | None = None) -> WritePlan:
-    """Plan the mutations that bring the disk to the workspace; only `selected` paths when given (either end of moves)."""
+    """Plan the mutations that bring the disk to the workspace, of `selected` paths only where given."""
 
     def wanted(*paths: str) -> bool:
         return selected is None or any(path in selected for path in paths)

@@ -178,7 +178,7 @@ async def test_a_path_that_was_not_acquired(scene: Scene):
     ],
 )
 async def test_patterns(scene: Scene, pattern: str, found: list[str]):
-    scene.put({name: "x\n" for name in ("a.txt", "d/b.txt", "d/e/c.txt", ".h/x.txt", ".hidden", "d/[x].txt")})
+    scene.put(dict.fromkeys(("a.txt", "d/b.txt", "d/e/c.txt", ".h/x.txt", ".hidden", "d/[x].txt"), "x\n"))
     if pattern == "**/*.txt":
         (scene.root / "d" / "[x].txt").unlink()
     await scene.plan([pattern], op("write"))

@@ -127,7 +127,7 @@ async def test_a_patch_over_several_files_lands_as_a_whole(scene: Scene):
         ("gone.txt", "deleted", None),
         ("sub/new.txt", "renamed", "old.txt"),
     ]
-    assert [(entry.path, entry.kind) for entry in result.written][0] == ("sub/new.txt", "renamed")
+    assert (result.written[0].path, result.written[0].kind) == ("sub/new.txt", "renamed")
 
 
 @clause("3.8")
