@@ -6,6 +6,7 @@ preview if somebody asks for one, else after the approval; an in-place engine ru
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from devtools_lsp.pipeline.selection import EngineStep, Selected, select
 from devtools_lsp.pipeline.steps import CompiledStep, FormatArguments, LintArguments
 from devtools_lsp.pipeline.write_steps import accept
 from devtools_lsp.pipeline.writing import require_clean_buffers
-from devtools_lsp.ports import Permit
+from devtools_lsp.ports import Candidate, Permit
 
 if TYPE_CHECKING:
     from devtools_lsp.pipeline.runtime import Execution
@@ -71,13 +72,17 @@ def _still_there(execution: Execution, paths: tuple[str, ...]) -> list[str]:
 async def _judge(execution: Execution, engine_step: EngineStep, selected: Selected) -> None:
     """Ask judging engines about the workspace as it stands, and record what they say."""
     candidates = [candidate for candidate in selected.candidates if not candidate.capability.in_place]
-    for use in uses(candidates):
-        execution.engines[use.id] = use
     judgements = await judge(execution.parts, engine_step, candidates, execution.workspace, execution.request.signal)
+    _note_uses(execution, candidates)
     for judgement in judgements:
         execution.diagnostics.extend(judgement.after)
         execution.diagnostics.extend(judgement.warnings)
     execution.judgements.extend(judgements)
+
+
+def _note_uses(execution: Execution, candidates: Sequence[Candidate]) -> None:
+    """Record who took part, after they answered: only then is it known which version and configuration it was."""
+    execution.engines.update({use.id: use for use in uses(candidates)})
 
 
 async def _change(execution: Execution, change: _Changing) -> None:
@@ -106,10 +111,9 @@ async def _change(execution: Execution, change: _Changing) -> None:
             preview=preview.get,
         )
         execution.diagnostics.extend(selected.notices)
-        for use in uses(selected.candidates):
-            execution.engines[use.id] = use
         await accept(execution, step, await proposal.get(), decision, permit)
         await _run_in_place(execution, change, permit)
+        _note_uses(execution, selected.candidates)
     finally:
         await preview.close()
         await proposal.close()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from devtools_lsp.core.changeset import Preview
+from devtools_lsp.core.changeset import FileChange, Preview
 from devtools_lsp.paths import PathPattern
 from devtools_lsp.pipeline.rule_matching import (
     all_covered,
@@ -91,15 +91,20 @@ def facts_of(preview: Preview, question: Question, *, complete: bool) -> Facts:
     """The facts in a preview. An in-place engine never runs inside one and a command has none: nothing is known."""
     if question.in_place or not preview.files:
         return Facts(complete=complete)
-    changed = sum(
-        line.startswith(("+", "-")) for file in preview.files for hunk in file.hunks for line in hunk.text.split("\n")
-    )
     return Facts(
-        changed_lines=changed,
+        changed_lines=sum(count_changed_lines(preview.files)),
         introduced_errors=sum(diagnostic.severity == "error" for diagnostic in preview.introduced),
         judged=complete and not preview.pending,
         complete=complete,
     )
+
+
+def count_changed_lines(files: Sequence[FileChange]) -> tuple[int, int]:
+    """(added, removed) lines in the hunks of a proposal."""
+    texts = [hunk.text for file in files for hunk in file.hunks]
+    added = sum(text.count("\n+") + text.startswith("+") for text in texts)
+    removed = sum(text.count("\n-") + text.startswith("-") for text in texts)
+    return added, removed
 
 
 @dataclass(frozen=True, slots=True)
