@@ -6,6 +6,7 @@ look like a space, and blanks at a line's end. Nothing here changes text that is
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator
 
@@ -14,6 +15,16 @@ _LOOKS_BLANK = frozenset(
     "\u202f\u205f\u2800\u3000\u3164\uffa0"
 )
 _HARMLESS_CONTROLS = frozenset("\t\n")
+
+TRAILING_BLANKS = "trailing blanks"
+
+
+_SUSPECT = re.compile(r"[ \t]$|[\x00-\x08\x0b-\x1f\x7f]|[^\x00-\x7f]", re.MULTILINE)
+
+
+def may_hold_invisible(text: str) -> bool:
+    """A quick look that spares most texts `find_invisible`: false means that it would find nothing."""
+    return _SUSPECT.search(text) is not None
 
 
 def is_invisible(character: str) -> bool:
@@ -35,7 +46,7 @@ def find_invisible(text: str) -> Iterator[tuple[int, int, str]]:
     for number, line in enumerate(text.split("\n"), start=1):
         bare = line.rstrip(" \t")
         if len(bare) < len(line):
-            yield number, len(bare) + 1, "trailing blanks"
+            yield number, len(bare) + 1, TRAILING_BLANKS
         if line.isascii() and line.isprintable():
             continue
         for column, character in enumerate(line, start=1):

@@ -13,7 +13,6 @@ import msgspec
 
 from devtools_lsp.core.changeset import FileChange, Hunk
 from devtools_lsp.core.hunks import choose_hunks, render_unified
-from devtools_lsp.core.invisible import find_invisible
 from devtools_lsp.core.linediff import lines_of
 from devtools_lsp.core.workspace import sha256
 from devtools_lsp.daemon.approval_payload import Approval
@@ -25,7 +24,6 @@ from devtools_lsp.wire.messages import Params
 
 MAX_DOCUMENT_BYTES = 6 * 1024 * 1024
 """How much text one diff document carries; beyond it files come one by one, by path."""
-_MAX_INVISIBLE = 200
 
 
 class DiffParams(Params, frozen=True):
@@ -103,7 +101,9 @@ def diff_document(approval: Approval, disk: Disk, path: str | None = None) -> di
     diff = approval.shown.diff if path is None else render_unified(files)
     shown = [_texts(file, disk) for file in files]
     size = sum(len(entry[key] or "") for entry in shown for key in ("before", "after"))
-    document: dict[str, Any] = {"id": approval.id, "diff": diff, "files": shown, "invisible": _invisible(files)}
+    named = {file.path for file in files}
+    unseen = [entry for entry in approval.unseen if entry.path in named]
+    document: dict[str, Any] = {"id": approval.id, "diff": diff, "files": shown, "invisible": unseen}
     if len(diff) + size > MAX_DOCUMENT_BYTES:
         document["truncated"] = True
         for entry in shown:
@@ -141,25 +141,3 @@ def _text_with_hash(disk: Disk, path: str, base_hash: str | None) -> str | None:
         return decode(data)[0]
     except NotTextError:
         return None
-
-
-def _invisible(files: Sequence[FileChange]) -> list[dict[str, Any]]:
-    """Everything invisible in added lines, at the line where it would stand; the first 200."""
-    found: list[dict[str, Any]] = []
-    for file in files:
-        for hunk in file.hunks:
-            line = hunk.new_start
-            for row in hunk.text.split("\n"):
-                if row.startswith("+"):
-                    for _, column, what in find_invisible(row[1:]):
-                        found.append({"path": file.path, "line": line, "column": column, "what": what})
-                        if len(found) == _MAX_INVISIBLE:
-                            return found
-                if row[:1] in ("+", " "):
-                    line += 1
-    return found
-
-
-def invisible_in(approval: Approval) -> list[dict[str, Any]]:
-    """The invisible characters in everything that an approval adds."""
-    return _invisible(approval.shown.files)

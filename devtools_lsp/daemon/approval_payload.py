@@ -5,7 +5,7 @@ Owns the payload and how much of it fits a frame. It knows nothing of waiting, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -21,6 +21,15 @@ MAX_HUNK_BYTES = 6 * 1024 * 1024
 """How many bytes of hunk text one message carries. A frame holds 8 MiB; the rest comes through `devtools/diff`."""
 
 
+class Unseen(msgspec.Struct, frozen=True):
+    """Something invisible in an added line, at the 1-based place where it would stand."""
+
+    path: str
+    line: int
+    column: int
+    what: str
+
+
 @dataclass(eq=False, slots=True)
 class Approval:
     """A question that waits for a person.
@@ -28,6 +37,7 @@ class Approval:
     `shown` grows: first the diff alone, then its consequences. `remember` is the rule that "remember" would leave
     behind, None when nothing can be. `existing` are the files that are on disk and concerned. `baseline` maps each
     file to the SHA-256 that it must still have for the approval to mean what was shown; None is "nothing there".
+    `counts` are (added, removed) lines by path; `unseen` is everything invisible in what is added.
     """
 
     id: str
@@ -38,7 +48,9 @@ class Approval:
     remember: Rule | None
     expires_at: float
     existing: tuple[str, ...] = ()
-    baseline: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    baseline: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    unseen: tuple[Unseen, ...] = ()
     status: Status = "pending"
     by: str = ""
 

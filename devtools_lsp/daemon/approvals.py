@@ -24,7 +24,7 @@ from devtools_lsp.daemon.activity import ActivityLog
 from devtools_lsp.daemon.approval_choice import check_choice
 from devtools_lsp.daemon.approval_payload import Approval, Decided, Resolution, Status
 from devtools_lsp.daemon.disk import Disk
-from devtools_lsp.daemon.staleness import changed_since, concerns, look
+from devtools_lsp.daemon.survey import changed_since, concerns, survey
 from devtools_lsp.daemon.verdicts import abandon, cancelled_error, judge, while_wanted
 from devtools_lsp.errors import BadArgumentError, CallCancelledError, DevToolsError, PolicyError
 from devtools_lsp.pipeline.remembering import remembered_rule
@@ -198,7 +198,7 @@ class Approvals:
         if known is None:
             pending = Pending(reason=STILL_JUDGING if shown.files else UNKNOWABLE)
             shown = msgspec.structs.replace(shown, pending=[*shown.pending, pending])
-        existing, baseline = await asyncio.to_thread(look, self._disk, shown, question)
+        found = await asyncio.to_thread(survey, self._disk, shown, question)
         self._count += 1
         approval = Approval(
             id=f"{self._run}-{self._count}",
@@ -208,8 +208,10 @@ class Approvals:
             shown=shown,
             remember=remembered_rule(question, self._always_asks),
             expires_at=self._clock.time() + timeout_s,
-            existing=existing,
-            baseline=baseline,
+            existing=found.existing,
+            baseline=found.baseline,
+            counts=found.counts,
+            unseen=found.unseen,
         )
         waiting = _Waiting(approval, asyncio.get_running_loop().create_future())
         self._waiting[approval.id] = waiting

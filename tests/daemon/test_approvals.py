@@ -43,7 +43,7 @@ async def test_nobody_there_declines_at_once_or_waits_as_configured(bench: Any, 
     asked = bench.edit("a.py", "y\n")
     decision = await asked.task
     assert (decision.approved, decision.reason) == (False, "noDecider")
-    assert asked.diffs == [] and asked.previews == [], "nobody was there to show a preview to"
+    assert (asked.diffs, asked.previews) == ([], []), "nobody was there to show a preview to"
     bench.approvals.attach(new_view(), decides=False)
     assert (await bench.edit("a.py", "y\n").task).reason == "noDecider", "a view that only looks on is nobody"
 
@@ -174,11 +174,12 @@ async def test_an_agent_is_refused_and_changes_nothing(bench: Any, view: Any):
     assert bench.approvals.items() == [approval]
 
 
-async def test_time_runs_out_as_an_ending_of_its_own(bench: Any, view: Any, clock: Any):
+async def test_time_runs_out_as_an_ending_of_its_own(bench: Any, view: Any, clock: Any, eventually: Any):
     bench.put({"a.py": "x\n"})
     bench.configure(timeout_s=2)
     asked = bench.edit("a.py", "y\n")
     approval = await bench.waiting()
+    await eventually(lambda: clock.sleeping == 1)
     await clock.advance(1.9)
     assert not asked.task.done()
     await clock.advance(0.2)
@@ -500,7 +501,7 @@ async def test_the_diff_document_holds_both_texts_and_names_what_cannot_be_seen(
         "gone.py": ("g\n", None),
         "added.py": (None, "+\n"),
     }
-    assert [(entry["line"], entry["column"], entry["what"]) for entry in document["invisible"]] == [
+    assert [(entry.line, entry.column, entry.what) for entry in document["invisible"]] == [
         (2, 7, "trailing blanks"),
         (2, 6, "U+200B ZERO WIDTH SPACE"),
     ]
