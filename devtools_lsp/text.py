@@ -78,7 +78,17 @@ class TextForm:
             used += removed
             position = span.end
         flags += self.mixed[used:]
+        if len(set(flags)) < 2:
+            return replace(self, mixed=None, crlf=bool(flags[0]) if flags else self.crlf)
         return replace(self, mixed=bytes(flags))
+
+    def same_bytes(self, other: TextForm, text: str) -> bool:
+        """Whether this form and another make the same bytes of an LF text."""
+        if self == other:
+            return True
+        if self.encoding != other.encoding or self.bom != other.bom:
+            return False
+        return join_endings(text, self) == join_endings(text, other)
 
 
 UTF8_LF = TextForm()

@@ -10,7 +10,6 @@ import re
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.core.linediff import Difference, LineRun, differences, runs_between
@@ -19,27 +18,23 @@ _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 _LINE_REFERENCE = re.compile(r"\b([Ll]ine )(\d+)\b")
 _TOKENS_COMPARED = 20_000
 
-_Position = tuple[int, int | None]
 _Key = tuple[str | None, str | None, str | None, str, str, int | None, int | None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class LineMap:
-    """Where the lines of an old text are in a new one; lines 1-based, columns 1-based in code points."""
+    """Where the places of an old text are in a new one; lines 1-based, columns 1-based in code points."""
 
-    runs: tuple[LineRun, ...]
-    _starts: list[int] = field(init=False, repr=False)
-    _tokens: dict[int, _TokenMap] = field(init=False, repr=False, default_factory=dict["int", "_TokenMap"])
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_starts", [run.line for run in self.runs])
+    def __init__(self, runs: Sequence[LineRun]) -> None:
+        self._runs = runs
+        self._starts = [run.line for run in runs]
+        self._tokens: dict[int, _TokenMap] = {}
 
     def line(self, line: int) -> int | None:
         """The new number of an old line, None when it was changed or deleted."""
         found = self._locate(line)
         return found if isinstance(found, int) else None
 
-    def position(self, line: int, column: int | None) -> _Position | None:
+    def position(self, line: int, column: int | None) -> tuple[int, int | None] | None:
         """The new place of an old one, None when the token there was changed or deleted.
 
         Without a column the place of a changed line is where the first of its tokens that stayed is now.
@@ -47,21 +42,19 @@ class LineMap:
         found = self._locate(line)
         if isinstance(found, int):
             return found, column
-        index, run = found
-        if index not in self._tokens:
-            self._tokens[index] = _TokenMap(run)
-        return self._tokens[index].position(line - 1 - run.line, column)
+        if found.line not in self._tokens:
+            self._tokens[found.line] = _TokenMap(found)
+        return self._tokens[found.line].position(line - 1 - found.line, column)
 
-    def _locate(self, line: int) -> int | tuple[int, LineRun]:
+    def _locate(self, line: int) -> int | LineRun:
         """The new number of an unchanged line, or the run that an old line lies in."""
         index = bisect_right(self._starts, line - 1) - 1
-        # An insertion before this line has the same start as a run that replaces it; the latter may come second.
-        while index >= 0:
-            run = self.runs[index]
-            if line - 1 < run.line + len(run.old):
-                return index, run
-            return line + (run.new_line + len(run.new)) - (run.line + len(run.old))
-        return line
+        if index < 0:
+            return line
+        run = self._runs[index]
+        if line - 1 < run.line + len(run.old):
+            return run
+        return line + (run.new_line + len(run.new)) - (run.line + len(run.old))
 
 
 class _TokenMap:
@@ -80,7 +73,7 @@ class _TokenMap:
                 self._kept[position + offset] = new[following + offset][:2]
             position, following = gap.old_end, gap.new_end
 
-    def position(self, line: int, column: int | None) -> _Position | None:
+    def position(self, line: int, column: int | None) -> tuple[int, int | None] | None:
         if column is None:
             return self._first_kept(line)
         index = bisect_right(self._starts, (line, column - 1)) - 1
@@ -92,7 +85,7 @@ class _TokenMap:
         new_line, new_column = self._kept[index]
         return self._new_line + new_line + 1, new_column + (column - 1 - old_column) + 1
 
-    def _first_kept(self, line: int) -> _Position | None:
+    def _first_kept(self, line: int) -> tuple[int, int | None] | None:
         index = bisect_right(self._starts, (line, -1))
         while index < len(self._old) and self._old[index][0] == line:
             if index in self._kept and not self._old[index][2].isspace():
@@ -113,7 +106,7 @@ def _tokens(lines: Sequence[str]) -> list[tuple[int, int, str]]:
 
 def line_map(old: str, new: str) -> LineMap:
     """The map between two LF texts."""
-    return LineMap(tuple(runs_between(old, new)))
+    return LineMap(runs_between(old, new))
 
 
 def compare_diagnostics(
@@ -154,7 +147,7 @@ def _carried(diagnostic: Diagnostic, line_maps: Mapping[str, LineMap], renames: 
         return _key(diagnostic, None, diagnostic.message, diagnostic.line, diagnostic.column)
     path = renames.get(diagnostic.path, diagnostic.path)
     mapping = line_maps.get(diagnostic.path)
-    if mapping is None or not mapping.runs:
+    if mapping is None:
         return _key(diagnostic, path, diagnostic.message, diagnostic.line, diagnostic.column)
     message = _LINE_REFERENCE.sub(
         lambda match: f"{match.group(1)}{mapping.line(int(match.group(2))) or match.group(2)}", diagnostic.message

@@ -157,9 +157,8 @@ def _no_match(path: str, text: str, name: str, find: str) -> StepFailedError:
             step="edit",
             path=path,
         )
-    extent = f"line {near.first}" if near.first == near.last else f"lines {near.first}-{near.last}"
     return StepFailedError(
-        f"{name} does not occur in {path}. Most similar: {extent}:\n{near.excerpt}\nLine {near.line}: "
+        f"{name} does not occur in {path}. Most similar: {near.extent}:\n{near.excerpt}\nLine {near.line}: "
         f"{near.difference}. Copy the text exactly as the file has it",
         reason="noMatch",
         step="edit",

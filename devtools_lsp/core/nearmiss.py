@@ -47,37 +47,54 @@ class NearMiss:
     difference: str
     excerpt: str
 
+    @property
+    def extent(self) -> str:
+        """The lines in words."""
+        return f"line {self.first}" if self.first == self.last else f"lines {self.first}-{self.last}"
+
 
 def nearest(
-    text: str, wanted: str, *, noun: str = "block", same: Callable[[str, str], bool] | None = None
+    text: str,
+    wanted: str,
+    *,
+    noun: str = "block",
+    same: Callable[[str, str], bool] | None = None,
+    otherwise: int | None = None,
 ) -> NearMiss | None:
     """The place in an LF text that is most like `wanted`, or None when nothing is similar.
 
     `noun` is what the explanation calls the wanted text. With `same`, which says whether a line of the file passes
     for a wanted one, the wanted text stands for whole lines; without it, it may begin and end within lines and
-    must be there character by character.
+    must be there character by character. `otherwise` is the 0-based line to compare with when nothing is similar;
+    a text of few lines is compared in any case.
     """
     lines = text.split("\n")
-    if text.endswith("\n"):
+    if not lines[-1]:
         lines.pop()
-    return _Search(lines, wanted.split("\n"), noun, same).best()
+    return _Search(lines, wanted.split("\n"), noun, same, otherwise).best() if lines else None
 
 
 class _Search:
     """One search: first for places that differ only in what is hard to see, then for places that share words."""
 
     def __init__(
-        self, lines: Sequence[str], rows: Sequence[str], noun: str, same: Callable[[str, str], bool] | None
+        self,
+        lines: Sequence[str],
+        rows: Sequence[str],
+        noun: str,
+        same: Callable[[str, str], bool] | None,
+        otherwise: int | None,
     ) -> None:
         self._lines = lines
         self._rows = rows
         self._noun = noun
         self._same = same
+        self._otherwise = otherwise
 
     def best(self) -> NearMiss | None:
         keys = [essence(row) for row in self._rows]
         if not any(keys):
-            return None
+            return None if self._otherwise is None else self._compared(self._otherwise)
         essences = [essence(line) for line in self._lines]
         return self._alike(essences, keys) or self._reflowed(essences, keys) or self._most_similar()
 
@@ -128,13 +145,20 @@ class _Search:
     # -- places that share words ---------------------------------------------------------------------------------
 
     def _most_similar(self) -> NearMiss | None:
-        start, score = -1, _SIMILAR
-        for candidate in self._candidates():
+        few = len(self._lines) <= _ROWS_SHOWN
+        start, score = -1, 0.0 if few or self._otherwise is not None else _SIMILAR
+        for candidate in range(len(self._lines)) if few else self._candidates():
             reached = self._similarity(candidate)
             if reached > score:
                 start, score = candidate, reached
-        if start < 0:
-            return None
+        if start < 0 and few:
+            start = 0
+        if start < 0 and self._otherwise is not None:
+            start = min(self._otherwise, len(self._lines) - 1)
+        return None if start < 0 else self._compared(start)
+
+    def _compared(self, start: int) -> NearMiss | None:
+        """Name the first difference between the rows and the lines from `start`, each as a whole."""
         for index, row in enumerate(self._rows):
             number = start + index
             if number >= len(self._lines):
@@ -156,7 +180,7 @@ class _Search:
         votes: defaultdict[int, float] = defaultdict(float)
         wanted: dict[str, list[int]] = {}
         for index, row in enumerate(self._rows[:_ROWS_COMPARED]):
-            if len(row.strip()) > 2:
+            if row.strip():
                 wanted.setdefault(row.strip(), []).append(index)
         hits: defaultdict[str, list[int]] = defaultdict(list)
         for number, line in enumerate(self._lines):

@@ -7,7 +7,7 @@ Paths are root-relative POSIX; texts have LF line ends. No I/O: the runtime read
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -21,12 +21,20 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FileText:
-    """A file in memory: its LF text and the form its bytes take."""
+    """A file in memory: its LF text and the form its bytes take. Two are equal when their bytes are."""
 
     text: str
     form: TextForm = UTF8_LF
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FileText):
+            return NotImplemented
+        return self.text == other.text and self.form.same_bytes(other.form, self.text)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     def replaced(self, text: str, spans: Iterable[Span] | None = None) -> Self:
         """The same file with another text; `spans` say which parts of the old text were replaced.
@@ -98,23 +106,26 @@ class Workspace:
 
     def renamed(self, moves: Mapping[str, str]) -> Self:
         """Files moved, all at once (`moves` may be a permutation); chains collapse, a round trip disappears."""
-        files: dict[str, FileText] = {}
-        origins: dict[str, str] = {}
-        moved: dict[str, str] = {}
-        for path, content in self.files.items():
-            target = moves.get(path, path)
-            files[target] = content
-            origin = self.origins.get(path, path if path in self.acquired else None)
-            if origin is not None and origin != target:
-                origins[target] = origin
-            on_disk = self.moved.get(path, path if path in self.disk and not self._displaced(path) else None)
-            if on_disk is not None and on_disk != target:
-                moved[target] = on_disk
-        return replace(self, files=files, origins=origins, moved=moved)
+        return replace(
+            self,
+            files={moves.get(path, path): content for path, content in self.files.items()},
+            origins=self._carried(moves, self.origins, self.acquired),
+            moved=self._carried(moves, self.moved, self.disk),
+        )
 
-    def _displaced(self, path: str) -> bool:
-        """Whether the disk's file of this name moved elsewhere, so that the one here is another."""
-        return path in self.moved.values()
+    def _carried(self, moves: Mapping[str, str], known: Mapping[str, str], held: Collection[str]) -> dict[str, str]:
+        """Where the files came from after moves; `held` are the names that were there at first.
+
+        A file under such a name is the first one unless that one moved away before.
+        """
+        left = set(known.values())
+        carried: dict[str, str] = {}
+        for path in self.files:
+            source = known.get(path) or (path if path in held and path not in left else None)
+            target = moves.get(path, path)
+            if source is not None and source != target:
+                carried[target] = source
+        return carried
 
     def changes(self) -> list[Change]:
         """The end compared with acquisition, by identity across moves, without line counts."""
@@ -131,9 +142,9 @@ class Workspace:
         found.extend(
             Change(path=path, kind="deleted")
             for path in self.acquired
-            if path not in self.files and path not in sources
+            if path not in sources and (path not in self.files or path in self.origins)
         )
-        return sorted(found, key=lambda change: change.path)
+        return sorted(found, key=lambda change: (change.path, change.kind))
 
     def before(self, change: Change) -> FileText | None:
         """The acquired content that a change compares with; None for an added file."""

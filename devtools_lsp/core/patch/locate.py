@@ -7,13 +7,15 @@ match lets pass is never written: spans replace changed lines only.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from devtools_lsp.core.lookalikes import fold_typography
 from devtools_lsp.core.nearmiss import nearest
-from devtools_lsp.core.patch.operations import PatchHunk
+from devtools_lsp.core.patch.operations import PatchHunk, PatchLine
 from devtools_lsp.errors import Match, StepFailedError
 from devtools_lsp.text import split_lines
 
@@ -70,6 +72,7 @@ class Locator:
         self.lines = split_lines(text)
         self._keys: dict[int, list[str]] = {0: self.lines}
         self._indexes: dict[int, dict[str, list[int]]] = {}
+        self._sorted_keys: list[tuple[str, int]] | None = None
         self._removed = bytearray(len(self.lines))
         self._drift = 0
         self._work = _WORK
@@ -96,13 +99,20 @@ class Locator:
 
     def _match(self, hunk: PatchHunk, rows: Sequence[str], scopes: Sequence[_Scope] | None, name: str) -> Place:
         for tier, tolerance in enumerate(_TOLERANCES):
-            keys = [_key(row, tier) for row in rows]
-            found = self._scoped(keys, tier, hunk, scopes, name)
+            found = self._scoped([_key(row, tier) for row in rows], tier, hunk, scopes, name)
             if len(found) > 1:
                 raise self._ambiguous(name, [place.start for place in found], hunk)
             if found:
                 place = found[0]
                 return place if tolerance is None else place._replace(remarks=(tolerance, *place.remarks))
+        if len(rows) > 1 and hunk.lines[-1] == PatchLine(" ", ""):
+            # Whoever splits a text at its line breaks sees an empty line behind the last one.
+            shorter = replace(hunk, lines=hunk.lines[:-1], at_end=True)
+            try:
+                place = self._match(shorter, rows[:-1], scopes, name)
+            except StepFailedError:
+                raise self._no_match(hunk, rows, scopes, name) from None
+            return place._replace(remarks=(*place.remarks, "without the empty line that it has after the last one"))
         raise self._no_match(hunk, rows, scopes, name)
 
     def _scoped(
@@ -113,11 +123,13 @@ class Locator:
             return [Place(start) for start in self._occurrences(keys, tier, hunk, range(len(self.lines)), name)]
         narrow: dict[int, Place] = {}
         for scope in scopes:
+            if len(narrow) > _PLACES_LISTED:
+                break
             for start in self._occurrences(keys, tier, hunk, range(scope.start, scope.end), name):
                 narrow.setdefault(start, Place(start, scope.remarks))
         if narrow:
             return list(narrow.values())
-        first = min(scopes, key=lambda scope: scope.start)
+        first = scopes[0]
         behind = self._occurrences(keys, tier, hunk, range(first.start, len(self.lines)), name)
         return [Place(start, (*first.remarks, "behind the block that its @@ line names")) for start in behind]
 
@@ -126,6 +138,7 @@ class Locator:
 
         With a line number in the hunk only the nearest places count: one, or two equally near.
         """
+        self._spend(len(keys), name)
         index = self._index(tier)
         pivot = min(range(len(keys)), key=lambda offset: len(index.get(keys[offset], ())))
         positions = index.get(keys[pivot], [])
@@ -141,17 +154,21 @@ class Locator:
                 break
             if wanted is not None and found and abs(start - wanted) > abs(found[0] - wanted):
                 break
+            self._spend(1, name)
             if start not in within or (_ends_file(hunk) and end != len(lines)):
                 continue
-            self._work -= len(keys)
-            if self._work < 0:
-                raise self._failure(
-                    f"{name} cannot be placed in bounded time because the file repeats itself too much: give more "
-                    "lines around the change, or apply it with edit"
-                )
+            self._spend(len(keys), name)
             if lines[start:end] == keys and self._removed.find(1, start, end) < 0:
                 found.append(start)
         return found
+
+    def _spend(self, comparisons: int, name: str) -> None:
+        self._work -= comparisons
+        if self._work < 0:
+            raise self._failure(
+                f"{name} cannot be placed in bounded time because the file repeats itself too much: give more lines "
+                "around the change, or use edit"
+            )
 
     def _index(self, tier: int) -> dict[str, list[int]]:
         if tier not in self._indexes:
@@ -206,16 +223,28 @@ class Locator:
             lines = self._within(scopes, self._index(tier).get(_key(anchor, tier), []))
             if lines:
                 return lines, f"its @@ line {tolerance}" if tolerance else None
-        begin = _key(anchor, 3)
-        starting = [number for number, key in enumerate(self._keyed(3)) if key.startswith(begin)]
-        return self._within(scopes, starting), "its @@ line by its beginning"
+        return self._within(scopes, self._starting(_key(anchor, 3))), "its @@ line by its beginning"
+
+    def _starting(self, beginning: str) -> list[int]:
+        """The lines that begin with a text, blanks before them and typography aside."""
+        if self._sorted_keys is None:
+            self._sorted_keys = sorted((key, number) for number, key in enumerate(self._keyed(3)))
+        found: list[int] = []
+        for index in range(bisect_left(self._sorted_keys, (beginning, 0)), len(self._sorted_keys)):
+            key, number = self._sorted_keys[index]
+            if not key.startswith(beginning):
+                break
+            found.append(number)
+        return sorted(found)
 
     def _within(self, scopes: Sequence[_Scope] | None, lines: Sequence[int]) -> list[int]:
+        """Those of the lines, ascending, that stand in the block of a scope, else those that stand behind one."""
         if scopes is None:
             return list(lines)
-        narrow = [line for line in lines if any(scope.start < line < scope.end for scope in scopes)]
-        first = min(scope.start for scope in scopes)
-        return narrow or [line for line in lines if line > first]
+        starts = [scope.start for scope in scopes]
+        reach = list(accumulate((scope.end for scope in scopes), max))
+        narrow = [line for line in lines if (index := bisect_left(starts, line)) and line < reach[index - 1]]
+        return narrow or list(lines[bisect_right(lines, starts[0]) :])
 
     def _block_end(self, start: int) -> int:
         """Where the block that a line opens ends: before the next line that is indented no deeper.
@@ -275,14 +304,12 @@ class Locator:
             elif scopes is not None and start < scopes[0].start:
                 why = f"that is before line {scopes[0].start + 1}, which its @@ line names"
             return self._failure(f"{name} fits at line {start + 1}, but {why}", line=start + 1)
-        near = nearest(self._text, "\n".join(rows), noun="patch", same=_same)
+        supposed = scopes[0].start + 1 if scopes else max(0, _stated(hunk) + self._drift) if hunk.start else 0
+        near = nearest(self._text, "\n".join(rows), noun="patch", same=_same, otherwise=supposed)
         if near is None:
-            return self._failure(
-                f"{name} fits nowhere, and nothing is like its first line {rows[0]!r}: read the file again and make "
-                "the patch from what it holds"
-            )
+            return self._failure(f"{name} fits nowhere: {self._path} is empty; add lines without context instead")
         return self._failure(
-            f"{name} fits nowhere. Best candidate: lines {near.first}-{near.last}:\n{near.excerpt}\n"
+            f"{name} fits nowhere. Best candidate: {near.extent}:\n{near.excerpt}\n"
             f"The first line that differs is line {near.line}: {near.difference}. Make the patch from what the file "
             "holds",
             line=near.line,
