@@ -445,12 +445,11 @@ async def stop_daemon(root: Path | str, *, timeout_s: float = 30.0) -> Stopped:
     checked = discovery.checked_root(root)
     path = discovery.socket_path(checked)
     lock = discovery.lock_path(path)
-    pid = 0
     try:
         connection = await asyncio.to_thread(discovery.connect, path)
     except (FileNotFoundError, ConnectionRefusedError, WaitTimeoutError):
-        pid = discovery.lock_holder(lock) or 0
-        if not pid:
+        pid = discovery.lock_holder(lock)
+        if pid is None:
             return "notRunning"
     else:
         pid = discovery.peer_credentials(connection)[0] or discovery.lock_holder(lock) or 0
@@ -460,26 +459,27 @@ async def stop_daemon(root: Path | str, *, timeout_s: float = 30.0) -> Stopped:
             async with asyncio.timeout(min(timeout_s, _STOP_ANSWER_S)):
                 await client.stop()
         await client.close()
-        if await _released(lock, timeout_s):
+        if await _released(lock, pid, timeout_s):
             return "stopped"
     escalation: tuple[tuple[signal.Signals, Stopped], ...] = (
         (signal.SIGTERM, "terminated"),
         (signal.SIGKILL, "killed"),
     )
     for number, outcome in escalation:
-        if pid:
+        # Only who holds the lock at this moment is the daemon; a pid from before may be anybody's by now.
+        if pid and discovery.lock_holder(lock) == pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        if await _released(lock, timeout_s):
+        if await _released(lock, pid, timeout_s):
             return outcome
     raise WaitTimeoutError(f"the daemon (pid {pid}) still holds {lock}; end that process by hand")
 
 
-async def _released(lock: Path, timeout_s: float) -> bool:
-    """Whether the daemon's lock is free within the bound: its process has ended then."""
+async def _released(lock: Path, pid: int, timeout_s: float) -> bool:
+    """Whether that process lets go of the lock within the bound; another one may take it at once."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
-    while discovery.lock_holder(lock) is not None:
+    while discovery.lock_holder(lock) in (0, pid):
         if loop.time() > deadline:
             return False
         await asyncio.sleep(0.02)

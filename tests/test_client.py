@@ -285,6 +285,30 @@ async def test_stop_needs_no_introduction_and_works_for_any_version():
         assert await toy.task == "a client asked for it"
 
 
+async def test_a_daemon_that_takes_over_at_once_is_not_mistaken_for_the_one_that_was_stopped(root: Path):
+    lock = discovery.lock_path(discovery.socket_path(root))
+    async with toy_daemon(QUICK, root=root) as toy:
+        successor = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(PROGRAM),
+            str(root),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(PROGRAM.parent.parent)},
+        )
+        # It finds the lock held and nobody who accepts, and so waits for its turn.
+        toy.socket_path.unlink()
+        stopping = asyncio.create_task(client_module._released(lock, os.getpid(), WAIT_S))
+        assert toy.host is not None
+        toy.host.stop("now")
+        assert successor.stdout is not None
+        async with asyncio.timeout(WAIT_S):
+            assert (await successor.stdout.readline()).startswith(b"READY")
+            assert await stopping
+        assert discovery.lock_holder(lock) == successor.pid
+        assert await stop_daemon(root) == "stopped"
+        await successor.wait()
+
+
 @pytest.mark.parametrize(("stubborn", "outcome"), [(False, "terminated"), (True, "killed")])
 async def test_a_daemon_that_does_not_answer_is_ended_by_force(root: Path, stubborn: bool, outcome: str):
     """A process that holds the lock and the socket as a daemon does, and is as good as dead."""
