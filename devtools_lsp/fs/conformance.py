@@ -1,32 +1,36 @@
 """A suite that any author of a file system adapter can run: what the pipeline relies on, as tests.
 
-Subclass `FileSystemConformance` in a test module, say how to make an empty adapter, and let pytest (or unittest's
-runner) collect it::
+Subclass what fits in a test module, say how to make an empty adapter, and let pytest collect it::
 
-    class TestMine(FileSystemConformance):
+    class TestMine(FileSystemConformance, DeleteConformance, RenameConformance):
         def make(self):
             return MyFileSystem(...)
 
-Each test gets a fresh adapter and runs on an event loop of its own; no pytest plugin is needed. Tests of optional
-methods that the adapter lacks are skipped and say so. `close` is called after each test.
+`FileSystemConformance` covers the four methods that every adapter has, each other class an optional method, and
+`CompleteConformance` everything. An optional method that the adapter has and the class does not cover is an error,
+so that nothing stays untested by oversight. Each test gets a fresh adapter and runs on an event loop of its own; no
+pytest plugin is needed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import unittest
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from devtools_lsp.core.workspace import sha256
 from devtools_lsp.errors import ConflictError, DevToolsError
 from devtools_lsp.ports import Cancellation, Mutation
 
+_OPTIONAL = ("mkdir", "delete", "rename", "read_window", "commit")
 _E = TypeVar("_E", bound=BaseException)
 
 
-class FileSystemConformance:
-    """The contract of SPEC 5.1, one method a sentence."""
+class AdapterScenes:
+    """How the tests below get an adapter and a loop; combine with the classes that fit."""
+
+    covers: frozenset[str] = frozenset()
+    """The optional methods that a class tests."""
 
     def make(self) -> Any:
         """A fresh adapter over an empty root."""
@@ -37,9 +41,30 @@ class FileSystemConformance:
 
     async def make_directory(self, file_system: Any, path: str) -> None:
         """Bring one directory into being; by `mkdir` unless the adapter has other means."""
-        await _required(file_system, "mkdir")(path, signal=Cancellation())
+        await file_system.mkdir(path, signal=Cancellation())
 
-    # -- the four methods ----------------------------------------------------------------------------------------
+    def _run(self, scene: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
+        file_system = self.make()
+        try:
+            asyncio.run(scene(file_system))
+        finally:
+            self.close(file_system)
+
+
+class FileSystemConformance(AdapterScenes):
+    """The contract of SPEC 5.1 for `stat`, `list`, `read` and `write`, one test a sentence."""
+
+    def test_every_optional_method_is_covered(self) -> None:
+        """What the adapter offers beyond the four methods is tested, too."""
+
+        async def scene(fs: Any) -> None:
+            offered = {name for name in _OPTIONAL if callable(getattr(fs, name, None))}
+            if getattr(fs, "atomic", False) is not True:
+                offered.discard("commit")
+            covered = frozenset[str]().union(*(getattr(kind, "covers", ()) for kind in type(self).__mro__))
+            assert offered == covered, f"the adapter offers {sorted(offered)}, the suite covers {sorted(covered)}"
+
+        self._run(scene)
 
     def test_write_then_read_gives_the_same_bytes(self) -> None:
         """Bytes are bytes: NUL, invalid UTF-8 and no final newline included."""
@@ -120,15 +145,18 @@ class FileSystemConformance:
 
         self._run(scene)
 
-    # -- optional methods ----------------------------------------------------------------------------------------
+
+class MkdirConformance(AdapterScenes):
+    """The optional `mkdir`."""
+
+    covers = frozenset(("mkdir",))
 
     def test_mkdir_makes_a_place_for_files(self) -> None:
         """`mkdir`, twice: an existing directory is no matter."""
 
         async def scene(fs: Any) -> None:
-            mkdir = _required(fs, "mkdir")
-            await mkdir("d", signal=Cancellation())
-            await mkdir("d/e", signal=Cancellation())
+            await fs.mkdir("d", signal=Cancellation())
+            await fs.mkdir("d/e", signal=Cancellation())
             await fs.write("d/e/f", b"1")
             assert await fs.read("d/e/f") == b"1"
             assert (await fs.stat("d/e")).kind == "directory"
@@ -136,40 +164,20 @@ class FileSystemConformance:
 
         self._run(scene)
 
+
+class DeleteConformance(AdapterScenes):
+    """The optional `delete`."""
+
+    covers = frozenset(("delete",))
+
     def test_delete_removes_the_file(self) -> None:
         """`delete`, and its typed absence."""
 
         async def scene(fs: Any) -> None:
-            delete = _required(fs, "delete")
             await fs.write("f", b"1")
-            await delete("f", signal=Cancellation())
+            await fs.delete("f", signal=Cancellation())
             await _raises(FileNotFoundError, fs.stat("f"))
-            await _raises(FileNotFoundError, delete("f", signal=Cancellation()))
-
-        self._run(scene)
-
-    def test_rename_moves_the_file(self) -> None:
-        """`rename`, and its typed absence."""
-
-        async def scene(fs: Any) -> None:
-            rename = _required(fs, "rename")
-            await fs.write("a", b"1")
-            await rename("a", "b", signal=Cancellation())
-            assert await fs.read("b") == b"1"
-            await _raises(FileNotFoundError, fs.stat("a"))
-            await _raises(FileNotFoundError, rename("a", "c", signal=Cancellation()))
-
-        self._run(scene)
-
-    def test_rename_never_overwrites(self) -> None:
-        """A move onto an existing file fails and leaves both."""
-
-        async def scene(fs: Any) -> None:
-            rename = _required(fs, "rename")
-            await fs.write("a", b"1")
-            await fs.write("b", b"2")
-            await _refuses(rename("a", "b", signal=Cancellation()))
-            assert (await fs.read("a"), await fs.read("b")) == (b"1", b"2")
+            await _raises(FileNotFoundError, fs.delete("f", signal=Cancellation()))
 
         self._run(scene)
 
@@ -177,39 +185,75 @@ class FileSystemConformance:
         """The cancellation signal of `delete`, `rename` and `mkdir`."""
 
         async def scene(fs: Any) -> None:
-            delete = _required(fs, "delete")
             await fs.write("f", b"1")
             signal = Cancellation()
             signal.cancel()
-            await _raises(asyncio.CancelledError, delete("f", signal=signal))
+            await _raises(asyncio.CancelledError, fs.delete("f", signal=signal))
             assert await fs.read("f") == b"1"
 
         self._run(scene)
+
+
+class RenameConformance(AdapterScenes):
+    """The optional `rename`."""
+
+    covers = frozenset(("rename",))
+
+    def test_rename_moves_the_file(self) -> None:
+        """`rename`, and its typed absence."""
+
+        async def scene(fs: Any) -> None:
+            await fs.write("a", b"1")
+            await fs.rename("a", "b", signal=Cancellation())
+            assert await fs.read("b") == b"1"
+            await _raises(FileNotFoundError, fs.stat("a"))
+            await _raises(FileNotFoundError, fs.rename("a", "c", signal=Cancellation()))
+
+        self._run(scene)
+
+    def test_rename_never_overwrites(self) -> None:
+        """A move onto an existing file fails and leaves both."""
+
+        async def scene(fs: Any) -> None:
+            await fs.write("a", b"1")
+            await fs.write("b", b"2")
+            await _refuses(fs.rename("a", "b", signal=Cancellation()))
+            assert (await fs.read("a"), await fs.read("b")) == (b"1", b"2")
+
+        self._run(scene)
+
+
+class WindowConformance(AdapterScenes):
+    """The optional `read_window`."""
+
+    covers = frozenset(("read_window",))
 
     def test_read_window_reads_a_part(self) -> None:
         """`read_window` inside, across and beyond the end."""
 
         async def scene(fs: Any) -> None:
-            window = _required(fs, "read_window")
             await fs.write("f", b"0123456789")
-            assert await window("f", 2, 3) == b"234"
-            assert await window("f", 8, 100) == b"89"
-            assert await window("f", 50, 4) == b""
-            assert await window("f", 0, 0) == b""
+            assert await fs.read_window("f", 2, 3) == b"234"
+            assert await fs.read_window("f", 8, 100) == b"89"
+            assert await fs.read_window("f", 50, 4) == b""
+            assert await fs.read_window("f", 0, 0) == b""
 
         self._run(scene)
 
-    # -- transactions --------------------------------------------------------------------------------------------
+
+class TransactionConformance(AdapterScenes):
+    """The optional `commit`, for adapters that declare `atomic`."""
+
+    covers = frozenset(("commit",))
 
     def test_commit_lands_everything(self) -> None:
         """Writes, creations, moves and deletions of one list."""
 
         async def scene(fs: Any) -> None:
-            commit = _required_commit(fs)
             await fs.write("edit", b"1")
             await fs.write("move", b"2")
             await fs.write("drop", b"3")
-            await commit(
+            await fs.commit(
                 "plan",
                 [
                     Mutation("rename", "moved", source="move", expect=sha256(b"2")),
@@ -231,7 +275,6 @@ class FileSystemConformance:
         """A conflict names every path that is not as expected, and changes none."""
 
         async def scene(fs: Any) -> None:
-            commit = _required_commit(fs)
             await fs.write("a", b"1")
             await fs.write("b", b"2")
             mutations = [
@@ -239,7 +282,7 @@ class FileSystemConformance:
                 Mutation("write", "b", b"x", expect=sha256(b"other")),
                 Mutation("write", "c", b"x", expect=sha256(b"absent")),
             ]
-            assert (await _raises(ConflictError, commit("plan", mutations))).paths == ["b", "c"]
+            assert (await _raises(ConflictError, fs.commit("plan", mutations))).paths == ["b", "c"]
             assert (await fs.read("a"), await fs.read("b")) == (b"1", b"2")
             await _raises(FileNotFoundError, fs.stat("c"))
 
@@ -249,12 +292,11 @@ class FileSystemConformance:
         """`expect=None` means that nothing is there."""
 
         async def scene(fs: Any) -> None:
-            commit = _required_commit(fs)
             await fs.write("a", b"1")
-            await _raises(ConflictError, commit("plan", [Mutation("write", "a", b"x", expect=None)]))
+            await _raises(ConflictError, fs.commit("plan", [Mutation("write", "a", b"x", expect=None)]))
             await fs.write("b", b"2")
             moves = [Mutation("rename", "a", source="b", expect=sha256(b"2"))]
-            await _raises(ConflictError, commit("plan", moves))
+            await _raises(ConflictError, fs.commit("plan", moves))
             assert (await fs.read("a"), await fs.read("b")) == (b"1", b"2")
 
         self._run(scene)
@@ -263,9 +305,8 @@ class FileSystemConformance:
         """What an earlier mutation leaves is what a later one expects."""
 
         async def scene(fs: Any) -> None:
-            commit = _required_commit(fs)
             await fs.write("a", b"1")
-            await commit(
+            await fs.commit(
                 "plan",
                 [
                     Mutation("rename", "b", source="a", expect=sha256(b"1")),
@@ -277,25 +318,16 @@ class FileSystemConformance:
 
         self._run(scene)
 
-    def _run(self, scene: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-        file_system = self.make()
-        try:
-            asyncio.run(scene(file_system))
-        finally:
-            self.close(file_system)
 
-
-def _required(file_system: Any, method: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-    found = getattr(file_system, method, None)
-    if not callable(found):
-        raise unittest.SkipTest(f"the adapter has no {method!r} method")
-    return cast("Callable[..., Coroutine[Any, Any, Any]]", found)
-
-
-def _required_commit(file_system: Any) -> Callable[..., Coroutine[Any, Any, None]]:
-    if getattr(file_system, "atomic", False) is not True:
-        raise unittest.SkipTest("the adapter does not declare `atomic`")
-    return _required(file_system, "commit")
+class CompleteConformance(
+    FileSystemConformance,
+    MkdirConformance,
+    DeleteConformance,
+    RenameConformance,
+    WindowConformance,
+    TransactionConformance,
+):
+    """Everything, for an adapter that has all methods and declares `atomic`."""
 
 
 async def _raises(kind: type[_E], call: Coroutine[Any, Any, Any]) -> _E:

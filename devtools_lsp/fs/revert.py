@@ -67,7 +67,7 @@ class Reverter:
             return "kept"
         if not ours:
             placed = not _has_inode(displaced, entry.after)
-            as_before = current is None if entry.before is None else _has_inode(current, entry.before)
+            as_before = current is None if entry.before is None else _known(current, entry.before)
             return "kept" if placed and not as_before else "untouched"
         if entry.before is None:
             return self._remove(entry, name, directory)
@@ -108,7 +108,7 @@ class Reverter:
     def _revert_deletion(self, entry: Entry, current: Print | str | None, name: str, directory: int) -> Outcome:
         assert entry.before is not None
         if current is not None:
-            return "untouched" if _has_inode(current, entry.before) else "kept"
+            return "untouched" if _known(current, entry.before) else "kept"
         aside, place = self._aside(entry, directory)
         taken = _print_or_other(aside, place)
         try:

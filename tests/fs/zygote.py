@@ -1,0 +1,65 @@
+"""A warm process that forks one child a request and lets it die: run by the crash tests, never imported.
+
+Reads JSON lines {"do": "commit"|"recover", "root", "fault"?, "plan"?, "mutations"?, "exchange"?}; answers {"status"}:
+the exit code of the child, negative for a signal, and {"text"} with what went wrong in it. It has no threads, so
+that forking is safe.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import traceback
+
+from devtools_lsp.fs import faults, syscalls
+from devtools_lsp.fs.local import LocalFileSystem
+from devtools_lsp.fs.policy import PathPolicy
+from devtools_lsp.ports import Mutation
+
+
+def work(request: dict) -> None:
+    if not request.get("exchange", True):
+        syscalls._rename = None
+    fault = faults.Fault(request["fault"]) if request.get("fault") else None
+    # Names suffice for these trees, and asking git takes longer than the whole commit.
+    file_system = LocalFileSystem(request["root"], policy=PathPolicy())
+    if request["do"] == "commit":
+        faults._armed = fault
+        mutations = [
+            Mutation(**{**mutation, "data": base64.b64decode(mutation["data"])}) for mutation in request["mutations"]
+        ]
+        file_system.commit_now(request["plan"], mutations, make_parents=True)
+    else:
+        faults._armed = fault
+        file_system.recover_now()
+    file_system.close()
+
+
+def main() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            try:
+                work(request)
+            except BaseException:
+                os.write(write, traceback.format_exc().encode()[-4000:])
+                os._exit(3)
+            os._exit(0)
+        os.close(write)
+        if "kill_after_s" in request:
+            # Asynchronous: the parent of this process kills by pid, and asks for the status by the next line.
+            print(json.dumps({"pid": child}), flush=True)
+        _, status = os.waitpid(child, 0)
+        text = b""
+        while chunk := os.read(read, 65536):
+            text += chunk
+        os.close(read)
+        print(json.dumps({"status": os.waitstatus_to_exitcode(status), "text": text.decode()}), flush=True)
+
+
+main()
