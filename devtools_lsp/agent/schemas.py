@@ -46,7 +46,8 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
         if key == "$defs" or (key in _DROPPED and not isinstance(value, dict)):
             continue
         if key == "properties":
-            cleaned[key] = {name: _inline(entry, definitions) for name, entry in value.items()}
+            properties: dict[str, Any] = value
+            cleaned[key] = {name: _inline(entry, definitions) for name, entry in properties.items()}
         else:
             cleaned[key] = _inline(value, definitions)
     return cleaned

@@ -87,7 +87,7 @@ async def test_the_facade_refuses_what_was_not_declared(scene: Scene, act, needs
     scene.put({"a.txt": "a\n", "b.md": "b\n", "sub/c.txt": "c\n", "there.txt": "t\n"})
     before = scene.disk()
     with pytest.raises(DevToolsError) as caught:
-        await scene.call("format", paths=["a.txt"])
+        await scene.plan(["a.txt"], op("format", paths=["a.txt"]))
     assert scene.disk() == before
     assert caught.value.step == "format"
     assert reason in caught.value.message
