@@ -16,6 +16,7 @@ from pathlib import Path
 
 from devtools_lsp.fs.names import DENIED_DIRECTORIES, GIT_HOOKS, fold_path
 from devtools_lsp.fs.walk import Identity
+from devtools_lsp.paths import parent_of
 
 GIT = (
     "git",
@@ -96,14 +97,17 @@ class ProtectedPlaces:
         listing = _run_git(self._root, "config", "--list", "--includes", "--show-origin", "-z")
         fields = listing.split("\0") if listing is not None else []
         for origin, setting in zip(fields[::2], fields[1::2], strict=False):
-            if origin.startswith("file:"):
-                # Relative origins are relative to where git was run, which is the root.
-                path = os.path.join(self._root, origin[5:])
-                if path not in self._origins:
-                    self._origins.append(path)
+            # Relative origins are relative to where git was run, which is the root.
+            source = os.path.join(self._root, origin[5:]) if origin.startswith("file:") else None
             key, _, value = setting.partition("\n")
+            if source is not None:
+                self._origins.append(source)
+                if _is_include(key) and value:
+                    # An included file counts before it exists, and whether or not its condition holds now.
+                    self._origins.append(os.path.join(parent_of(source), str(_expanded(value))))
             if key == "core.hookspath" and value:
                 self._hooks = os.path.normpath(os.path.join(self._top, str(_expanded(value))))
+        self._origins = [os.path.normpath(path) for path in dict.fromkeys(self._origins)]
         watched = [
             os.path.join(self._root, ".git"),
             *(os.path.join(place, name) for place in self._git_directories for name in ("config", "HEAD", "commondir")),
@@ -164,6 +168,10 @@ def _expanded(path: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         return Path(path)
+
+
+def _is_include(key: str) -> bool:
+    return key == "include.path" or (key.startswith("includeif.") and key.endswith(".path"))
 
 
 def _run_git(root: str, *arguments: str) -> str | None:
