@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 DOCUMENT = HERE.parent.parent / "devtools_lsp" / "CONTRACT.md"
 
 
-def tests_by_clause() -> tuple[dict[str, list[str]], list[str]]:
+def suite_by_clause() -> tuple[dict[str, list[str]], list[str]]:
     """Tests in order of file and line under each clause, and those that name none."""
     named: dict[str, list[str]] = defaultdict(list)
     unnamed: list[str] = []
@@ -51,14 +51,14 @@ def document() -> dict[str, list[str]]:
 
 
 def test_every_test_names_a_clause():
-    assert tests_by_clause()[1] == []
+    assert suite_by_clause()[1] == []
 
 
 @pytest.mark.parametrize("number", sorted(document()))
 def test_a_clause_lists_exactly_its_tests(number: str):
-    assert document()[number] == tests_by_clause()[0].get(number, [])
+    assert document()[number] == suite_by_clause()[0].get(number, [])
     assert document()[number], f"clause {number} has no test"
 
 
 def test_every_clause_that_a_test_names_is_in_the_document():
-    assert sorted(set(tests_by_clause()[0]) - set(document())) == []
+    assert sorted(set(suite_by_clause()[0]) - set(document())) == []
