@@ -73,6 +73,7 @@ _ROOT_CAPABILITIES = (
 _PROBE_BOUND_S = 5.0
 
 _REPORTING_SHELL = """\
+trap : TERM
 echo ready >&3
 sh -c "$1" 3>&-
 code=$?
@@ -92,7 +93,7 @@ exit "$code"
 """Runs the command inside the sandbox, gives stragglers a moment and names those that the sandbox's end will end.
 
 Its first line on descriptor 3 tells that the sandbox stands, so that a failure to set it up is never mistaken for
-the command's own.
+the command's own. It outlives SIGTERM (without making the command ignore it), since the sandbox ends with it.
 """
 
 

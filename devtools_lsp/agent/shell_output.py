@@ -18,6 +18,8 @@ Stream = Literal["stdout", "stderr"]
 _LONGEST_PENDING = 64 * 1024
 """A line longer than this is passed on in pieces."""
 
+_LONGEST_PROGRESS = 4 * 1024
+
 _SEGMENT_COST = 64
 """Charged for each kept segment beyond the first few, so that a flood of tiny ones is bounded in memory as well."""
 
@@ -29,14 +31,14 @@ _MANY_LINES = 32
 _REFILL_PER_S = 256 * 1024
 _BOUNDARY_WINDOW = 4200
 _MARKER_ROOM = 64
-"""Given up at a cut for the line that says so, which keeps the whole under the cap."""
+"""What the line takes that says what is missing."""
 
 _CONTROLS = re.compile(
     rb"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]"  # CSI: colours, cursor movement
     rb"|\xc2\x9b[0-?]{0,64}[ -/]{0,8}[@-~]"  # the same with the one-character introducer, in UTF-8
-    rb"|\x1b[\]PX^_](?:[^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\))?"  # OSC, DCS and other strings: titles, links
+    rb"|\x1b[\]PX^_](?:[^\x07\x1b\r\n]{0,4096}(?:\x07|\x1b\\))?"  # OSC, DCS and other strings: titles, links
     rb"|\x1b[ -/]{0,4}[0-~]?"  # two-character ones, and an escape that starts nothing known
-    rb"|[^\n]\x08"  # overstriking
+    rb"|(?:[\xc2-\xf4][\x80-\xbf]{1,3}|[^\r\n])\x08"  # overstriking
     rb"|[\x00-\x08\x0e-\x1f\x7f]"
 )
 _SUSPECT = re.compile(rb"[\x00-\x08\x0d-\x1f\x7f]|\xc2\x9b")
@@ -132,9 +134,9 @@ class OutputCapture:
         complete, newline, rest = (state.pending + data).rpartition(b"\n")
         if newline:
             self._lines(stream, clean(complete), now)
-        # Progress that never ends its line is collapsed while it is pending, else it would grow without bound.
-        overdrawn = rest.rstrip(b"\r").rfind(b"\r")
-        rest = rest[overdrawn + 1 :] if overdrawn >= 0 else rest
+        if len(rest) > _LONGEST_PROGRESS:
+            # Progress that never ends its line is collapsed while it is pending, else it would grow without bound.
+            rest = rest[rest.rstrip(b"\r").rfind(b"\r") + 1 :]
         if len(rest) > _LONGEST_PENDING:
             cut = _safe_cut(rest)
             self._emit(stream, clean(rest[:cut]), now)
@@ -148,6 +150,9 @@ class OutputCapture:
                 self._emit(stream, clean(state.pending), now)
                 state.pending = b""
         self._say_unstreamed("stdout", force=True)
+        if any(state.dropped_bytes for state in self._streams.values()):
+            # The lines that say so must fit under the cap as well, and making room may cut the other stream too.
+            self._trim(max(0, self._half - _MARKER_ROOM * len(self._streams)))
         for stream, state in self._streams.items():
             if state.dropped_bytes:
                 self._mend_cut(stream, state)
@@ -211,7 +216,7 @@ class OutputCapture:
             # From the first byte that finds the head full, everything goes to the tails: order is kept that way.
             self._head_cost = self._half
             state.tail_cost += self._append(state.tail, stream, data)
-            self._trim()
+            self._trim(self._half)
 
     def _append(self, segments: list[_Segment] | deque[_Segment], stream: Stream, data: bytes) -> int:
         """Add to the newest segment when it is this stream's and ends this list; returns the cost."""
@@ -232,20 +237,22 @@ class OutputCapture:
         segments.append(self._newest)
         return cost
 
-    def _trim(self) -> None:
-        while (excess := sum(state.tail_cost for state in self._streams.values()) - self._half) > 0:
+    def _trim(self, limit: int) -> None:
+        """Push the oldest of the fuller tail out until both together are within `limit`."""
+        while (excess := sum(state.tail_cost for state in self._streams.values()) - limit) > 0:
             state = max(self._streams.values(), key=lambda candidate: candidate.tail_cost)
+            if not state.tail:
+                return
             segment = state.tail[0]
-            if segment.cost <= excess:
+            if len(segment.data) <= excess:
                 state.tail.popleft()
                 state.tail_cost -= segment.cost
                 state.dropped_bytes += len(segment.data)
                 continue
-            cut = min(excess, len(segment.data))
-            del segment.data[:cut]
-            segment.cost -= cut
-            state.tail_cost -= cut
-            state.dropped_bytes += cut
+            del segment.data[:excess]
+            segment.cost -= excess
+            state.tail_cost -= excess
+            state.dropped_bytes += excess
 
     # -- assembling
 
@@ -268,7 +275,7 @@ class OutputCapture:
         if not state.tail:
             state.tail.append(_Segment(self._arrivals + 1, stream, bytearray(), 0))
         first = state.tail[0]
-        shortened = _after_boundary(first.data[_MARKER_ROOM:])
+        shortened = _after_boundary(first.data)
         state.dropped_bytes += len(first.data) - len(shortened)
         first.data = bytearray(f"\n[… {state.dropped_bytes:,} bytes of {stream} dropped …]\n".encode()) + shortened
 

@@ -142,6 +142,7 @@ class Keeper:
         self._wakeup = Wakeup()
         self._main = 0
         self._status: int | None = None
+        self._reported = False
         self._childless = False
 
     def run(self, request: Request, outputs: list[int]) -> None:
@@ -187,6 +188,10 @@ class Keeper:
                 self._end_all()
                 return
 
+    def _report_exit(self, left: list[int]) -> None:
+        self._reported = True
+        self._say({"exit": self._status, "left": [[pid, command_line(pid)] for pid in left[:_SHOWN_PROCESSES]]})
+
     def _reap(self) -> None:
         self._wakeup.drain()
         while True:
@@ -224,6 +229,8 @@ class Keeper:
             self._linger(0.05)
             left = descendants()
         self._reap()
+        if self._status is not None and not self._reported:
+            self._report_exit([])
         self._say({"gone": True, "survivors": left})
 
     def _linger(self, seconds: float) -> None:

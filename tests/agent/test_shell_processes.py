@@ -1,0 +1,108 @@
+"""The fork server and the fallback: what is left when one of the parts dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from devtools_lsp.agent import shell_processes
+from devtools_lsp.agent.shell import ShellSettings, run_command
+from devtools_lsp.agent.shell_processes import Launch
+
+BARE = ShellSettings(sandbox="none")
+
+
+def supervisors_of(pid: int) -> list[psutil.Process]:
+    return [child for child in psutil.Process(pid).children() if "shell_supervisor.py" in " ".join(child.cmdline())]
+
+
+async def test_a_command_that_kills_its_keeper_is_ended_all_the_same(root: Path, running, eventually):
+    done = await run_command(str(root), "setsid sleep 71.1 & kill -9 $PPID; sleep 71.2", settings=BARE)
+    assert done.exit_code is None
+    assert "outcome is unknown" in done.content
+    await eventually(lambda: not running("sleep 71.1") and not running("sleep 71.2"))
+    assert (await run_command(str(root), "echo next", settings=BARE)).output.stdout == "next\n"
+
+
+async def test_a_killed_fork_server_is_replaced_and_running_commands_go_on(root: Path, eventually):
+    await run_command(str(root), "true", settings=BARE)
+    (server,) = supervisors_of(os.getpid())
+    call = asyncio.create_task(run_command(str(root), "until [ -e go ]; do sleep 0.01; done; echo on", settings=BARE))
+    await eventually(lambda: len(psutil.Process(server.pid).children(recursive=True)) >= 2)
+    server.kill()
+    assert (await run_command(str(root), "echo again", settings=BARE)).output.stdout == "again\n"
+    (root / "go").touch()
+    assert (await call).output.stdout == "on\n"
+    (replacement,) = supervisors_of(os.getpid())
+    assert replacement.pid != server.pid
+
+
+async def test_without_a_working_fork_server_commands_still_run(root: Path, monkeypatch: pytest.MonkeyPatch):
+    shell_processes.close()
+    monkeypatch.setattr(shell_processes, "_FORK_SERVER", shell_processes._ForkServer())
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    for _ in range(4):
+        assert (await run_command(str(root), "echo plain", settings=BARE)).output.stdout == "plain\n"
+    assert not shell_processes.subreaper_available(), "after three losses it is not tried again"
+    monkeypatch.setattr(sys, "executable", sys.exec_prefix + "/bin/python")
+
+
+DYING_CLIENT = """
+import asyncio, sys
+from devtools_lsp.agent.shell import ShellSettings, run_command
+asyncio.run(run_command(sys.argv[1], "setsid sleep 72.1 & sleep 72.2", settings=ShellSettings(sandbox=sys.argv[2])))
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["none", "auto"])
+async def test_a_daemon_killed_outright_leaves_no_process_behind(root: Path, running, eventually, sandbox: str):
+    client = subprocess.Popen([sys.executable, "-c", DYING_CLIENT, str(root), sandbox])
+    try:
+        await eventually(lambda: running("sleep 72.1") and running("sleep 72.2"), within_s=10)
+        (server,) = supervisors_of(client.pid)
+    finally:
+        client.kill()
+        client.wait()
+    await eventually(lambda: not running("sleep 72.1") and not running("sleep 72.2"))
+    await eventually(lambda: not psutil.pid_exists(server.pid) or server.status() == psutil.STATUS_ZOMBIE)
+
+
+async def test_many_commands_at_once(root: Path):
+    results = await asyncio.gather(
+        *(run_command(str(root), f"sleep 0.05; echo {number}; exit {number}", settings=BARE) for number in range(40))
+    )
+    assert [(done.exit_code, done.output.stdout) for done in results] == [(n, f"{n}\n") for n in range(40)]
+
+
+async def test_no_descriptor_is_lost(root: Path):
+    await run_command(str(root), "true", settings=BARE)
+    before = psutil.Process().num_fds()
+    for command in ("true", "sleep 73 &", "exit 4", "kill -9 $PPID"):
+        await run_command(str(root), command, settings=BARE)
+    with pytest.raises(Exception, match="not found"):
+        await run_command(str(root), "true", settings=ShellSettings(runner=("no-such-runner",)))
+    done = await run_command(str(root), "sleep 74", settings=BARE, timeout_s=0.1)
+    assert done.timed_out
+    await run_command(str(root), "true", settings=BARE)
+    assert psutil.Process().num_fds() == before
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+async def test_ending_twice_and_releasing_late_is_harmless(root: Path, monkeypatch, fallback: bool):
+    if fallback:
+        monkeypatch.setattr(shell_processes, "subreaper_available", lambda: False)
+    with open(os.devnull, "wb") as null:
+        launch = Launch(["sleep", "75"], dict(os.environ), str(root), null.fileno(), null.fileno())
+        process, certain = await shell_processes.start(launch)
+    assert certain != fallback
+    assert await process.end() == ()
+    assert await process.end() == ()
+    assert (await process.exited()).status in (-15, -9)
+    process.release()
+    process.release()
