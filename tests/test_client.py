@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from devtools_lsp import __version__, discovery
-from devtools_lsp import client as client_module
-from devtools_lsp.client import ConnectionLostError, connect, stop_daemon
+from devtools_lsp.client import ConnectionLostError, ProtocolError, connect, stop_daemon
+from devtools_lsp.client.link import CANCEL_S
+from devtools_lsp.client.session import CALL_TIMEOUT_S
+from devtools_lsp.client.stopping import released
 from devtools_lsp.daemon.calls import CallBounds
 from devtools_lsp.daemon.connection import ConnectionBounds
 from devtools_lsp.daemon.lifecycle import LifeBounds
@@ -26,7 +28,7 @@ from devtools_lsp.errors import (
     WaitTimeoutError,
     WorkspaceBoundsError,
 )
-from devtools_lsp.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from devtools_lsp.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from tests.toy_daemon import WAIT_S, framed, private_places, toy_daemon
 
 PROGRAM = Path(__file__).parent / "toy_daemon.py"
@@ -75,19 +77,25 @@ async def test_errors_are_raised_as_what_they_are():
             (client.call("boom"), INTERNAL_ERROR),
             (client.request("devtools/call", {"name": 3}), INVALID_PARAMS),
         ):
-            with pytest.raises(RpcError) as caught:
+            with pytest.raises(ProtocolError) as caught:
                 await call
-            assert caught.value.code == code
+            assert caught.value.rpc_code == code
         with pytest.raises(WorkspaceBoundsError, match="too large"):
             await client.call("echo", {"text": "x" * (9 * 1024 * 1024)})
         assert await client.call("echo") == {}
+
+
+async def test_what_is_wrong_with_arguments_is_the_tools_to_say():
+    async with toy_daemon() as toy, await connect(toy.root) as client:
+        with pytest.raises(BadArgumentError, match="must be an object"):
+            await client.call("echo", [1])  # type: ignore[arg-type]
 
 
 async def test_a_refused_introduction_is_raised_and_leaves_nothing_open():
     async with toy_daemon() as toy:
         with pytest.raises(BadArgumentError, match="this name is refused"):
             await connect(toy.root, name="unwanted")
-        with pytest.raises(RpcError, match=r"client\.name"):
+        with pytest.raises(ProtocolError, match=r"client\.name"):
             await connect(toy.root, name="")
 
 
@@ -181,6 +189,7 @@ async def test_a_lost_connection_fails_every_call_at_once(start_toys: Path):
         assert "look at the files before trying again" in str(outcomes[0])
         with pytest.raises(ConnectionLostError):
             await client.status()
+        assert "the daemon closed it" in (await client.lost()).message
 
 
 @pytest.mark.parametrize(
@@ -297,7 +306,7 @@ async def test_a_daemon_that_takes_over_at_once_is_not_mistaken_for_the_one_that
         )
         # It finds the lock held and nobody who accepts, and so waits for its turn.
         toy.socket_path.unlink()
-        stopping = asyncio.create_task(client_module._released(lock, os.getpid(), WAIT_S))
+        stopping = asyncio.create_task(released(lock, os.getpid(), WAIT_S))
         assert toy.host is not None
         toy.host.stop("now")
         assert successor.stdout is not None
@@ -330,5 +339,5 @@ async def test_a_daemon_that_does_not_answer_is_ended_by_force(root: Path, stubb
 
 
 def test_the_defaults_outlast_a_persons_decision_and_the_daemons_own_bounds():
-    assert client_module.CALL_TIMEOUT_S > 2 * 300
-    assert 2 * CallBounds().cancel_grace_s + 1 < client_module._CANCEL_S
+    assert CALL_TIMEOUT_S > 2 * 300
+    assert 2 * CallBounds().cancel_grace_s + 1 < CANCEL_S

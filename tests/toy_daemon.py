@@ -69,6 +69,8 @@ class ToyAgents:
         tool = getattr(self, f"tool_{asked.name}", None)
         if tool is None:
             raise BadArgumentError(f"no toy tool {asked.name!r}")
+        if not isinstance(asked.arguments, dict):
+            raise BadArgumentError("the arguments must be an object")
         self.started += 1
         self.changed.set()
         try:

@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from devtools_lsp import __version__
 from devtools_lsp.daemon.calls import Answer, CallBounds, Calls, internal_error
 from devtools_lsp.daemon.channel import ABORT_BYTES, HIGH_WATER_BYTES, STALL_S, StreamChannel
 from devtools_lsp.daemon.doors import (
@@ -34,6 +33,7 @@ from devtools_lsp.daemon.doors import (
     Peer,
     PeerRole,
 )
+from devtools_lsp.daemon.introduction import editor_peer, introduced_peer, unnamed_peer
 from devtools_lsp.errors import DevToolsError
 from devtools_lsp.wire.framing import Fault, FrameDecoder
 from devtools_lsp.wire.messages import (
@@ -41,10 +41,8 @@ from devtools_lsp.wire.messages import (
     PARSE_ERROR,
     SERVER_NOT_INITIALIZED,
     CancelParams,
-    ClientInfo,
     ErrorAnswer,
     Incoming,
-    InitializeParams,
     InvalidParamsError,
     MethodNotFoundError,
     RequestId,
@@ -75,7 +73,6 @@ _log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 64 * 1024
 _MESSAGES_PER_TURN = 64
-UNNAMED_AGENT = "unnamed agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +87,6 @@ class ConnectionBounds:
     abort_bytes: int = ABORT_BYTES
     write_stall_s: float = STALL_S
     calls: CallBounds = field(default_factory=CallBounds)
-
-
-class _EditorIntroduction(msgspec.Struct, rename="camel"):
-    """What the connection reads of an editor's `initialize`: only who it is."""
-
-    client_info: dict[str, Any] | None = None
 
 
 class Connection:
@@ -285,7 +276,9 @@ class Connection:
             await self._introduce_editor(message)
             await self._to_session(body)
         elif method.startswith("devtools/"):
-            calls = self._calls if self._calls is not None else self._unnamed_agent()
+            calls = self._calls
+            if calls is None:
+                calls = self._fix_role(unnamed_peer(self._identity, self._channel))
             params = message.params if isinstance(message.params, msgspec.Raw) else msgspec.Raw(b"{}")
             await self._attach()
             calls.start(request_id, method, params)
@@ -332,43 +325,22 @@ class Connection:
 
     async def _introduce_agent(self, request_id: RequestId, message: Incoming) -> None:
         self._require_no_role()
-        try:
-            params = decode_params(message.params, InitializeParams)
-        except InvalidParamsError as error:
-            told = f"{error.message} (this daemon is devtools-lsp {__version__})"
-            raise InvalidParamsError(told) from None
-        peer = Peer(
-            connection=self._identity,
-            name=params.client.name,
-            version=params.client.version,
-            role=params.role,
-            session=params.session or self._identity,
-            surface=params.surface,
-            channel=self._channel,
-        )
-        self._fix_role(peer)
+        self._fix_role(introduced_peer(message.params, self._identity, self._channel))
         try:
             result = await self._attach()
         except BaseException:
+            # Who was refused may try again, as somebody else.
             self._peer = self._calls = None
             raise
         Answer(self._channel, request_id, "devtools/initialize").result(result)
-
-    def _unnamed_agent(self) -> Calls:
-        """Somebody calls without an introduction: the role with the least rights."""
-        return self._fix_role(self._peer_named(UNNAMED_AGENT, "", "agent"))
 
     async def _introduce_editor(self, message: Incoming) -> None:
         self._require_no_role()
         if not _structured(message.params):
             raise InvalidParamsError("malformed params: an object is expected")
-        name, version = _editor_name(message.params)
         session = await self._doors.editors.open(self._channel)
-        self._fix_role(self._peer_named(name, version, "editor"))
+        self._fix_role(editor_peer(message.params, self._identity, self._channel))
         self._session = session
-
-    def _peer_named(self, name: str, version: str, role: PeerRole) -> Peer:
-        return Peer(self._identity, name, version, role, self._identity, None, self._channel)
 
     async def _attach(self) -> object:
         """Tell the agents' door of this peer, once; its result is the answer to an introduction."""
@@ -403,13 +375,3 @@ class Connection:
 def _structured(params: msgspec.Raw | msgspec.UnsetType) -> bool:
     """Whether params are what JSON-RPC allows: absent, null (which clients do send), an object or an array."""
     return isinstance(params, msgspec.UnsetType) or bytes(memoryview(params)[:1]) in (b"{", b"[", b"n")
-
-
-def _editor_name(params: msgspec.Raw | msgspec.UnsetType) -> tuple[str, str]:
-    """The name and version that an editor gives itself, as far as they can be shown."""
-    try:
-        info = decode_params(params, _EditorIntroduction).client_info or {}
-        client = msgspec.convert({"name": info.get("name"), "version": info.get("version") or ""}, ClientInfo)
-    except (RpcError, msgspec.ValidationError):
-        return "editor", ""
-    return client.name, client.version

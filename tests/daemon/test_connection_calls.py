@@ -9,7 +9,8 @@ import random
 import pytest
 
 from devtools_lsp.daemon.calls import Answer, CallBounds
-from devtools_lsp.daemon.connection import UNNAMED_AGENT, ConnectionBounds
+from devtools_lsp.daemon.connection import ConnectionBounds
+from devtools_lsp.daemon.introduction import UNNAMED_AGENT
 from devtools_lsp.daemon.lifecycle import LifeBounds
 from devtools_lsp.errors import BadArgumentError
 from tests.toy_daemon import WAIT_S, RawClient, framed, toy_daemon
