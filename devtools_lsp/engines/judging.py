@@ -74,7 +74,6 @@ class Judge:
         self._latest: dict[str, Judged] = {}
         self._baselines: OrderedDict[StateKey, dict[str, Judged]] = OrderedDict()
         self._session: Session | None = None
-        self._revision = 0
         self._configuration_names = {name.partition("#")[0] for name in (*spec.config_files, *spec.project_files)}
         self._configurations: dict[Path, Signature | None] = {}
 
@@ -109,14 +108,13 @@ class Judge:
             self._session = session
             self._baselines.clear()
             self._latest.clear()
-            self._revision = self.tree.revision
             self._configurations.clear()
         if self.crosses_files:
             await self.tree.sweep()
         else:
             self._look_at_configurations(paths)
-        events = self.tree.events_since(self._revision)
-        self._revision = self.tree.revision
+        events = self.tree.events_since(session.disk_revision)
+        session.disk_revision = self.tree.revision
         if events is None:
             session.connection.end("more files changed at once than are told one by one")
             raise ServerGoneError("more files changed at once than are told one by one")

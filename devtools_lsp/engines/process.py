@@ -127,15 +127,18 @@ class ServerProcess(asyncio.SubprocessProtocol):
     async def kill(self) -> None:
         """Kill the whole group, then what left it; returns when the process is reaped."""
         kill_group(self.pid)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(KILL_GRACE_S):
-                await self.exited.wait()
-        if self._guard is not None:
-            guard, self._guard = self._guard, None
-            await asyncio.to_thread(guard.sweep, self._mark)
-            guard.remove(self.pid)
-        if self._transport is not None:
-            self._transport.close()
+        guard, self._guard = self._guard, None
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(KILL_GRACE_S):
+                    await self.exited.wait()
+            if guard is not None:
+                await asyncio.to_thread(guard.sweep, self._mark)
+        finally:
+            if guard is not None:
+                guard.remove(self.pid)
+            if self._transport is not None:
+                self._transport.close()
 
     # -- asyncio.SubprocessProtocol
 
@@ -168,6 +171,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
         """Called by asyncio when all pipes are closed and the process is reaped."""
         del exc
         self._finish()
+        if self._transport is not None:
+            self._transport.close()
 
     def _finish(self) -> None:
         if self._ended:

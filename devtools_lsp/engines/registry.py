@@ -69,7 +69,7 @@ class _Entry:
         if spec.warm == "dmypy":
             self.daemon = DmypyEngine(spec, root, tree, guard)
         elif spec.kind == "language-server":
-            self.server = LanguageServer(spec, root, guard, on_event)
+            self.server = LanguageServer(spec, tree, guard, on_event)
             self.server.located = self.located
             self.served = LanguageServerEngine(self.server, Judge(self.server.spec, tree))
         if any(spec.command_for(ability) is not None for ability in spec.capabilities):

@@ -21,6 +21,7 @@ from devtools_lsp.engines.locate import Located, locate_server, project_interpre
 from devtools_lsp.engines.process import LaunchError
 from devtools_lsp.engines.session import Session
 from devtools_lsp.engines.spec import EngineSpec
+from devtools_lsp.engines.tree import ProjectTree
 
 State = Literal["stopped", "starting", "ready", "idle", "restarting", "failed", "missing"]
 
@@ -46,9 +47,14 @@ class EngineBusyError(Exception):
 class LanguageServer:
     """One engine's server. Take `lease` to talk to it: one plan at a time, so that overlays cannot mix."""
 
-    def __init__(self, spec: EngineSpec, root: Path, guard: Guard, on_event: OnEvent) -> None:
-        self.spec = _with_interpreter(spec, root)
-        self.root = root
+    def __init__(
+        self, spec: EngineSpec, tree: ProjectTree, guard: Guard, on_event: OnEvent, *, home: Path | None = None
+    ) -> None:
+        """`home` is where the program and the interpreter are looked for, if that is not the root of the tree."""
+        self._home = home or tree.root
+        self.spec = _with_interpreter(spec, self._home)
+        self.root = tree.root
+        self._tree = tree
         self.state: State = "stopped"
         self.reason: str | None = None
         self.generation = 0
@@ -65,9 +71,9 @@ class LanguageServer:
         self._last_used = time.monotonic()
         self._closed = False
 
-    def over(self, root: Path) -> LanguageServer:
+    def over(self, tree: ProjectTree) -> LanguageServer:
         """Another server of the same engine over another directory, which starts when it is asked."""
-        return LanguageServer(self.spec, root, self._guard, self._on_event)
+        return LanguageServer(self.spec, tree, self._guard, self._on_event, home=self._home)
 
     # -- being asked
 
@@ -139,11 +145,14 @@ class LanguageServer:
         if (session := self.current) is not None:
             return session
         self.state = "starting"
-        self.located = locate_server(self.spec, self.root)
+        self.located = locate_server(self.spec, self._home)
         if self.located is None:
             self.state, self.reason = "missing", missing_reason(self.spec)
             raise EngineUnavailableError(self.reason)
         self.generation += 1
+        # What changes on disk from here on is told: the server may read a file before or after that.
+        await self._tree.sweep()
+        revision = self._tree.revision
         try:
             session = await Session.start(
                 self.spec,
@@ -156,6 +165,7 @@ class LanguageServer:
         except (LaunchError, ServerGoneError, ServerTimeoutError, ServerRefusedError) as error:
             self._failed(str(error))
             raise EngineUnavailableError(f"{self.spec.id} could not be started: {error}") from error
+        session.disk_revision = revision
         self._session = session
         self.version = session.server_version or self.version
         self.state, self.reason = "ready", None

@@ -103,6 +103,8 @@ class Session:
         self.spec = spec
         self.root = root
         self.generation = generation
+        self.disk_revision = 0
+        """The revision of the project tree that this process has seen: set before it starts, raised as it is told."""
         self.encoding: PositionEncoding = "utf-16"
         self.capabilities: dict[str, Any] = {}
         self.server_version: str | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from devtools_lsp.core.delta import Comparison
 from devtools_lsp.engines.comparing import Question, Side, comparison_of
@@ -25,17 +24,18 @@ NOTHING_LAID = State({}, {})
 class ShadowServer:
     """Made at the first plan that needs it. Its server stops when idle, like any other."""
 
-    def __init__(self, judge: Judge, shadow: Shadow, server: LanguageServer) -> None:
-        self._project = judge
+    def __init__(self, project: Judge, shadow: Shadow, judge: Judge, server: LanguageServer) -> None:
+        self._project = project
         self._shadow = shadow
-        self._judge = Judge(judge.spec, ProjectTree(shadow.root))
+        self._judge = judge
         self.server = server
 
     @classmethod
-    async def create(cls, judge: Judge, start: Callable[[Path], LanguageServer]) -> ShadowServer:
+    async def create(cls, project: Judge, serve: Callable[[ProjectTree], LanguageServer]) -> ShadowServer:
         """An empty copy and a server over it, neither filled nor started yet."""
-        shadow = await asyncio.to_thread(Shadow, judge.spec.id)
-        return cls(judge, shadow, start(shadow.root))
+        shadow = await asyncio.to_thread(Shadow, project.spec.id)
+        tree = ProjectTree(shadow.root)
+        return cls(project, shadow, Judge(project.spec, tree), serve(tree))
 
     async def close(self) -> None:
         """Stop the server and remove the copy."""

@@ -45,6 +45,7 @@ class ProjectTree:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.files: dict[str, Signature] = {}
+        self._directories: set[str] = set()
         self.revision = 0
         self.overflowed = False
         self._events: deque[FileEvent] = deque(maxlen=MAX_EVENTS_KEPT)
@@ -63,21 +64,26 @@ class ProjectTree:
 
     async def _sweep(self, asked: int) -> None:
         try:
-            found, overflowed = await asyncio.to_thread(_walk, self.root)
+            found, directories, overflowed = await asyncio.to_thread(_walk, self.root)
         finally:
             self._sweeping = None
         if overflowed:
             self.overflowed = True
         if self._swept:
+            self._record(_came_and_went(self._directories, directories))
             self._record(_differences(self.files, found))
         self._swept = True
         self._seen = asked
         self.files = found
+        self._directories = directories
 
     def note(self, events: Iterable[FileEvent]) -> None:
         """Somebody else (the watcher, our own write) saw these; a later sweep will not report them again."""
         fresh: list[FileEvent] = []
         for event in events:
+            if (self.root / event.path).is_dir() or event.path in self._directories:
+                continue  # Told with the first file in it, or by the next sweep.
+            fresh.extend(self._new_parents(event.path))
             signature = signature_of(self.root / event.path)
             known = self.files.get(event.path)
             if signature is None:
@@ -88,6 +94,14 @@ class ProjectTree:
                 fresh.append(FileEvent(event.path, "created" if known is None else "changed"))
                 self.files[event.path] = signature
         self._record(fresh)
+
+    def _new_parents(self, path: str) -> list[FileEvent]:
+        """Directories of a file that were not known: some servers keep a listing and must hear of them first."""
+        parts = path.split("/")[:-1]
+        parents = ["/".join(parts[: length + 1]) for length in range(len(parts))]
+        new = [parent for parent in parents if parent not in self._directories and (self.root / parent).is_dir()]
+        self._directories.update(new)
+        return [FileEvent(parent, "created") for parent in new] if self._swept else []
 
     def _record(self, events: Iterable[FileEvent]) -> None:
         for event in events:
@@ -115,7 +129,8 @@ class ProjectTree:
             return None
 
 
-def _walk(root: Path) -> tuple[dict[str, Signature], bool]:
+def _walk(root: Path) -> tuple[dict[str, Signature], set[str], bool]:
+    directories: set[str] = set()
     found: dict[str, Signature] = {}
     stack = [""]
     while stack:
@@ -131,15 +146,16 @@ def _walk(root: Path) -> tuple[dict[str, Signature], bool]:
                 try:
                     if entry.is_dir(follow_symlinks=False):
                         if not _skipped(entry):
+                            directories.add(path)
                             stack.append(f"{path}/")
                     elif entry.is_file(follow_symlinks=True):
                         if len(found) >= MAX_FILES:
-                            return found, True
+                            return found, directories, True
                         status = entry.stat(follow_symlinks=True)
                         found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
                 except OSError:
                     continue
-    return found, False
+    return found, directories, False
 
 
 def _skipped(entry: os.DirEntry[str]) -> bool:
@@ -155,6 +171,12 @@ def signature_of(path: Path) -> Signature | None:
     except OSError:
         return None
     return (status.st_mtime_ns, status.st_size, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def _came_and_went(old: set[str], new: set[str]) -> list[FileEvent]:
+    """Directories, those that came from the root down and those that went from the leaves up."""
+    came = [FileEvent(path, "created") for path in sorted(new - old)]
+    return [*came, *(FileEvent(path, "deleted") for path in sorted(old - new, reverse=True))]
 
 
 def _differences(old: dict[str, Signature], new: dict[str, Signature]) -> list[FileEvent]:
