@@ -56,12 +56,12 @@ class Walk:
 
 def ignoring(path: str, why: str) -> None:
     """Tell that a place is passed over."""
-    complain(f"ignoring ./{path}: {why}")
+    complain(f"DEBUG|walk: ignoring ./{path}: {why}")
 
 
 def complain(text: str) -> None:
-    """A line on standard error."""
-    sys.stderr.buffer.write(os.fsencode(text) + b"\n")
+    """A message on standard error, in the form that ripgrep gives its own."""
+    sys.stderr.buffer.write(b"rg: " + os.fsencode(text) + b"\n")
 
 
 def read_text(path: str, max_bytes: int) -> bytes | None:

@@ -80,6 +80,7 @@ class Outcome:
     skipped: Skipped = field(default_factory=Skipped)
     complaint: str = ""
     stopped: Literal["", "timeout", "enough", "cancelled"] = ""
+    complaining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +258,13 @@ def _take_error(line: bytes, outcome: Outcome) -> None:
         if reason is not None and found[1].rpartition(b"/")[2] not in _REPOSITORY_NAMES:
             outcome.skipped.add(reason, found[1].decode("utf-8", "replace"))
         return
-    if line.startswith(b"rg: DEBUG|") or not line.strip():
-        return
+    if line.startswith(b"rg: "):
+        # Lines without the prefix go on with the message before them, which may be a debug one.
+        outcome.complaining = not line.startswith(b"rg: DEBUG|") and b"(os error " not in line
     text = line.decode("utf-8", "replace").removeprefix("rg: ")
     if "(os error " in text:
         outcome.skipped.add("unreadable", text.partition(": ")[0].removeprefix("./"))
-    elif len(outcome.complaint) < _COMPLAINT_BYTES:
+    elif outcome.complaining and len(outcome.complaint) < _COMPLAINT_BYTES:
         outcome.complaint += text + "\n"
 
 
