@@ -29,7 +29,6 @@ def main(arguments: Sequence[str]) -> int:
         if root is None:
             print(f"{USAGE}\n\nConnects stdin and stdout to the workspace's daemon, which is started when none runs.")
             return 0
-        discovery.require_posix()
         return run(discovery.find_root(Path.cwd()) if root == "" else discovery.checked_root(root))
     except DevToolsError as error:
         return _fail(error.message)

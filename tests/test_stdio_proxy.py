@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from devtools_lsp import discovery
+from devtools_lsp.__main__ import main
 from tests.toy_daemon import WAIT_S, framed, private_places, processes
 
 PROGRAM = Path(__file__).parent / "toy_daemon.py"
@@ -179,6 +180,17 @@ def test_help_is_not_a_failure():
     done = subprocess.run([*PROXY, "--help"], capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: devtools-lsp stdio [--root DIR]")
+
+
+@pytest.mark.parametrize("arguments", [["stdio"], ["serve"], ["call", "check"]])
+def test_windows_is_refused_with_the_way_out(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(sys, "argv", ["devtools-lsp", *arguments])
+    with pytest.raises(SystemExit, match="on Windows, run it inside WSL"):
+        main()
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.bench

@@ -343,13 +343,17 @@ def _unlink_own(path: Path, identity: int) -> None:
 
 
 def _handle_signals(stop: Callable[[str], None]) -> Callable[[], None]:
-    """Make the signals end the daemon gracefully; returns what undoes that."""
+    """Make the signals end the daemon gracefully; returns what undoes that.
+
+    One that is ignored already stays so: that is what `nohup` and a shell's `&` ask for.
+    """
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in handled:
         loop.add_signal_handler(number, stop, signal.Signals(number).name)
 
     def undo() -> None:
-        for number in _SIGNALS:
+        for number in handled:
             loop.remove_signal_handler(number)
 
     return undo

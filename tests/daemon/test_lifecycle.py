@@ -169,6 +169,8 @@ async def test_our_socket_is_not_confused_with_one_put_in_its_place(root: Path):
 
 
 def test_bind_leaves_nothing_open_when_it_fails(root: Path):
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("this system does not list a process's open files in /proc")
     before = os.listdir("/proc/self/fd")
     with pytest.raises(OSError, match="too long"):
         bind(root / ("x" * 200))
@@ -258,6 +260,22 @@ def test_a_signal_ends_it_gracefully(root: Path, program: Start, number: signal.
     assert daemon.communicate(timeout=WAIT_S)[1] == ""
     assert daemon.returncode == 0
     assert not discovery.socket_path(root).exists()
+
+
+def test_a_signal_that_was_ignored_stays_ignored(root: Path, program: Start):
+    """As `nohup` and a shell's `&` ask for."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        daemon = program()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert first_line(daemon).startswith("READY")
+    daemon.send_signal(signal.SIGHUP)
+    with discovery.connect(discovery.socket_path(root)) as connection:
+        connection.sendall(b"Content-Length: 2\r\n\r\n{}")
+        assert b"error" in connection.recv(4096)
+    daemon.terminate()
+    assert daemon.communicate(timeout=WAIT_S)[1] == ""
 
 
 def test_a_signal_before_it_is_ready_ends_it_as_well(root: Path, program: Start):
