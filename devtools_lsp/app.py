@@ -15,7 +15,9 @@ from typing import Any, cast
 
 from devtools_lsp.agent.artifacts import ArtifactStore
 from devtools_lsp.agent.forge import SurfaceName, ToolSet, forge_dev_tools
+from devtools_lsp.agent.sessions import SessionMemory
 from devtools_lsp.agent.shell import ShellSettings, confinement
+from devtools_lsp.agent.workspace_tools import WorkspaceTools
 from devtools_lsp.config import Configuration
 from devtools_lsp.engines.registry import EngineRegistry
 from devtools_lsp.engines.server import OnEvent
@@ -232,6 +234,8 @@ class App:
         self._world = world
         self._serving = serving
         self._retired: list[_Serving] = []
+        self._memory = SessionMemory()
+        self._tools: dict[tuple[object, ...], ToolSet] = {}
 
     @property
     def configuration(self) -> Configuration:
@@ -261,7 +265,22 @@ class App:
 
     def tools(self, surface: SurfaceName) -> ToolSet:
         """The tools of a surface as they are offered now."""
-        return forge_dev_tools(self.pipeline, "composite" if surface == "composite" else "granular")
+        offered = (surface, self.pipeline, tuple(engine.id for engine in self.registry.engines))
+        if offered not in self._tools:
+            # Schemas cost milliseconds to make, and what is offered changes only with the engines.
+            self._tools = {offered: self._forge(surface), **dict(list(self._tools.items())[:8])}
+        return self._tools[offered]
+
+    def _forge(self, surface: SurfaceName) -> ToolSet:
+        if surface != "workspace":
+            return forge_dev_tools(self.pipeline, surface)
+        model = self.configuration.file
+        shell = shell_settings(self.configuration, self._world.own_paths) if model.shell.enabled else None
+        policy = self.opened.policy
+        tools = WorkspaceTools(
+            self.pipeline, memory=self._memory, deny=lambda path: not policy.readable(path), shell=shell
+        )
+        return tools.tools()
 
     async def confinement(self) -> dict[str, str]:
         """How far commands are confined, for `devtools/initialize`: {level, description}."""

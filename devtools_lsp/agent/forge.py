@@ -270,7 +270,7 @@ def split_paths(step: str, arguments: Mapping[str, Any], *, required: bool) -> t
 
 
 def _composite(pipeline: DevPipeline) -> Tool:
-    steps = [step for step in STEP_ARGUMENTS if _in_plan(pipeline, step)]
+    steps: list[OpName] = [step for step in STEP_ARGUMENTS if _in_plan(pipeline, step)]
 
     async def call(arguments: Mapping[str, Any], who: Invocation, _progress: Progress | None = None) -> ToolAnswer:
         unknown = sorted(set(arguments) - {"paths", "ops"})

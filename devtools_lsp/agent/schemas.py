@@ -46,8 +46,12 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
         if key == "$defs" or (key in _DROPPED and not isinstance(value, dict)):
             continue
         if key == "properties":
-            properties: dict[str, Any] = value
-            cleaned[key] = {name: _inline(entry, definitions) for name, entry in properties.items()}
+            cleaned[key] = _inline_properties(value, definitions)
         else:
             cleaned[key] = _inline(value, definitions)
     return cleaned
+
+
+def _inline_properties(properties: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """Property names are not keywords: one that is called `title` stays."""
+    return {name: _inline(entry, definitions) for name, entry in properties.items()}

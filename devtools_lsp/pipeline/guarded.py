@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from devtools_lsp.core.changeset import Preview
-from devtools_lsp.core.result import Result, Written
+from devtools_lsp.core.diagnostics import Diagnostic
+from devtools_lsp.core.result import Change, Result, Written
 from devtools_lsp.errors import ConflictError, DevToolsError, ReadOnlyError
 from devtools_lsp.pipeline.asking import Asker
 from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest, Witness
@@ -173,18 +174,30 @@ class Guarded:
             raise error.at(step="undo") from error.__cause__
         if parts.observer is not None:
             parts.observer.landed(caller.who, "undo", reversal.landed, reversal.written)
+        return self.result(caller, written=reversal.written, atomic=parts.gauntlet.atomic)
+
+    def result(
+        self,
+        caller: Caller,
+        *,
+        written: Sequence[Written] = (),
+        changes: Sequence[Change] = (),
+        diagnostics: Sequence[Diagnostic] = (),
+        atomic: bool = False,
+    ) -> Result:
+        """The one result shape, for what is not a plan of steps."""
         return Result(
             plan=caller.who.plan,
-            diagnostics=[],
-            changes=[],
+            diagnostics=list(diagnostics),
+            changes=list(changes),
             reads={},
-            written=list(reversal.written),
+            written=list(written),
             unwritten=[],
             unreadable=[],
             normalized=[],
-            ok=True,
-            line_counts_available=parts.line_counter is not None,
-            atomic=parts.gauntlet.atomic,
+            ok=not any(diagnostic.severity == "error" for diagnostic in diagnostics),
+            line_counts_available=self._parts.line_counter is not None,
+            atomic=atomic,
             engines=[],
         )
 
