@@ -36,13 +36,12 @@ _GIT_PARTS = ("", "hooks", "info", "objects", "refs", "modules", "worktrees", "l
 class Protected:
     """What must not be written: directories by identity, and root-relative folded paths with all below them.
 
-    `names` are folded paths of single files. `git_directory` is the repository's own, absolute, if there is one.
+    `names` are folded paths of single files.
     """
 
     identities: frozenset[Identity] = frozenset()
     prefixes: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
-    git_directory: str | None = None
 
 
 class ProtectedPlaces:
@@ -89,7 +88,8 @@ class ProtectedPlaces:
     def _ask_git(self) -> None:
         places = _run_git(self._root, "rev-parse", "--absolute-git-dir", "--git-common-dir")
         lines = places.splitlines() if places is not None else []
-        self._git_directories = [os.path.join(self._root, line) for line in lines]
+        # Where git gives no answer (it is absent, or mistrusts the owner) another git may give one later.
+        self._git_directories = [os.path.join(self._root, line) for line in lines or [".git"]]
         top = _run_git(self._root, "rev-parse", "--show-toplevel")
         self._top = top.rstrip("\n") if top else self._root
         self._hooks = None
@@ -137,8 +137,7 @@ class ProtectedPlaces:
         for name in DENIED_DIRECTORIES:
             # Their names are denied anyhow; what counts here is another name of the same directory.
             self._protect(os.path.join(self._root, name), identities, set())
-        git_directory = self._git_directories[0] if self._git_directories else None
-        return Protected(frozenset(identities), frozenset(prefixes), frozenset(names), git_directory)
+        return Protected(frozenset(identities), frozenset(prefixes), frozenset(names))
 
     def _protect(self, path: str, identities: set[Identity], prefixes: set[str]) -> None:
         for spelling in {path, os.path.realpath(path)}:
