@@ -324,7 +324,8 @@ def _header_name(raw: str, line: int) -> str:
     """A name as `---` and `+++` lines have it: perhaps quoted, perhaps with a time stamp behind a tab."""
     if raw.startswith('"'):
         return _unquoted(raw, line)[0]
-    name = raw.partition("\t")[0].rstrip()
+    name, tab, _ = raw.partition("\t")
+    name = name if tab else name.rstrip()
     if not name:
         raise malformed("a file name is missing", line)
     return name
