@@ -20,6 +20,7 @@ import msgspec
 
 from devtools_lsp.agent.search_rules import REPOSITORY_NAMES, SKIPPED_DIRECTORIES
 from devtools_lsp.core.result import Change
+from devtools_lsp.core.summary import summary_lines
 
 _NOT_ENTERED = REPOSITORY_NAMES | SKIPPED_DIRECTORIES
 
@@ -80,9 +81,19 @@ class ChangedFiles:
     omitted: int = 0
     unknown: str | None = None
 
+    @property
+    def content(self) -> str:
+        """Lines for a model; empty when nothing changed."""
+        if self.unknown is not None:
+            return f"[which files changed is not known: {self.unknown}]\n"
+        lines = summary_lines(self.changes)
+        if self.omitted:
+            lines.append(f"[{self.omitted:,} more files changed]")
+        return "".join(f"{line}\n" for line in ("changed files:", *lines)) if lines else ""
+
     def to_wire(self) -> dict[str, Any]:
         """Plain data: {changes, omitted, unknown?}."""
-        wire: dict[str, Any] = {"changes": msgspec.to_builtins(self.changes), "omitted": self.omitted}
+        wire: dict[str, Any] = {"changes": msgspec.to_builtins(list(self.changes)), "omitted": self.omitted}
         if self.unknown is not None:
             wire["unknown"] = self.unknown
         return wire

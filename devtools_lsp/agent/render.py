@@ -225,7 +225,8 @@ class _Cut:
         if decision is not None:
             reply["decision"] = decision
         summary = _summary(result, self._counts, summary_lines, self._omitted)
-        return reply | _extras(summary, self._counts, artifact, truncated=True) | {"omitted": self._omitted}
+        reply |= _extras(summary, self._counts, artifact, truncated=bool(self._omitted))
+        return reply | {"omitted": self._omitted} if self._omitted else reply
 
     def _note(self, name: str, number: int) -> None:
         if number > 0:

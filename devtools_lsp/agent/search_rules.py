@@ -295,7 +295,7 @@ def _load(path: Path) -> pathspec.GitIgnoreSpec | None:
         return None
     try:
         return pathspec.GitIgnoreSpec.from_lines(text.splitlines())
-    except ValueError:
+    except (ValueError, re.error):
         # One malformed line must not make the others ineffective.
         return pathspec.GitIgnoreSpec.from_lines(line for line in text.splitlines() if _parses(line))
 
@@ -303,7 +303,7 @@ def _load(path: Path) -> pathspec.GitIgnoreSpec | None:
 def _parses(line: str) -> bool:
     try:
         pathspec.GitIgnoreSpec.from_lines([line])
-    except ValueError:
+    except (ValueError, re.error):
         return False
     return True
 
