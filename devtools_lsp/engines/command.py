@@ -61,9 +61,10 @@ class Run:
 class CommandEngine:
     """The capability functions of one engine whose abilities are commands."""
 
-    def __init__(self, spec: EngineSpec, root: Path, tree: ProjectTree, guard: Guard) -> None:
+    def __init__(self, spec: EngineSpec, tree: ProjectTree, guard: Guard, *, home: Path | None = None) -> None:
         self.spec = spec
-        self._root = root
+        self._root = tree.root
+        self._home = home or tree.root
         self._tree = tree
         self._guard = guard
         self._shadow: Shadow | None = None
@@ -240,7 +241,7 @@ class CommandEngine:
         self.config = nearest(self._root, paths[0] if paths else "_", self.spec.config_files)
         cwd = base / where if self.spec.cwd == "project" else base
         words = self._words(command.command, base, cwd, paths)
-        located = locate_command(self.spec, words, self._root)
+        located = locate_command(self.spec, words, self._home)
         if located is None:
             raise CommandFailedError(f"{words[0]} is not installed; {self.spec.remedy}")
         self._runs += 1
@@ -271,7 +272,7 @@ class CommandEngine:
                 else:
                     words.append(str(base / self.config.relative_to(self._root)))
             elif word == "{interpreter}":
-                interpreter = project_interpreter(self._root, self.spec.interpreter)
+                interpreter = project_interpreter(self._home, self.spec.interpreter)
                 if interpreter is None:
                     words.pop()
                 else:

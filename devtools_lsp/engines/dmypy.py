@@ -181,12 +181,13 @@ def _nothing() -> None:
 class DmypyEngine:
     """The capability functions of mypy over its daemon. One state at a time, held by a lock."""
 
-    def __init__(self, spec: EngineSpec, root: Path, tree: ProjectTree, guard: Guard) -> None:
+    def __init__(self, spec: EngineSpec, tree: ProjectTree, guard: Guard, *, home: Path | None = None) -> None:
         self.spec = spec
         self.config: Path | None = None
         self.generation = 0
         self.reason: str | None = None
-        self._root = root
+        self._root = tree.root
+        self._home = home or tree.root
         self._tree = tree
         self._guard = guard
         self._output = spec.output or Output()
@@ -303,7 +304,7 @@ class DmypyEngine:
         wait_s = self._not_before - time.monotonic()
         if wait_s > 0:
             raise DaemonFailedError(f"{self.reason}; it is tried again in {wait_s:.0f} s")
-        located = locate_server(self.spec, self._root)
+        located = locate_server(self.spec, self._home)
         if located is None:
             raise DaemonFailedError(f"{self.spec.command[0]} is not installed; {self.spec.remedy}")
         self.generation += 1
@@ -319,7 +320,7 @@ class DmypyEngine:
         return self._daemon
 
     def _with_interpreter(self, command: Sequence[str]) -> tuple[str, ...]:
-        interpreter = project_interpreter(self._root, self.spec.interpreter)
+        interpreter = project_interpreter(self._home, self.spec.interpreter)
         extra = ("--python-executable", interpreter) if interpreter is not None else ()
         return (*command, *extra)
 

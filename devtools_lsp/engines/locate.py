@@ -74,6 +74,8 @@ def locate_server(spec: EngineSpec, root: Path) -> Located | None:
         command = _behind(program, direct.program, direct.arguments)
         if command is not None:
             return Located(command if direct.arguments else (*command, *spec.command[1:]), str(program))
+    if spec.direct_only:
+        return None
     return Located((str(program), *spec.command[1:]), str(program))
 
 

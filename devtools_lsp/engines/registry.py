@@ -49,9 +49,9 @@ class EngineStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 class _Entry:
     """One configured engine with whatever runs it."""
 
-    def __init__(self, spec: EngineSpec, root: Path, tree: ProjectTree, guard: Guard, on_event: OnEvent) -> None:
+    def __init__(self, spec: EngineSpec, home: Path, tree: ProjectTree, guard: Guard, on_event: OnEvent) -> None:
         self.spec = spec
-        self.root = root
+        self._home = home
         self._guard = guard
         self._version: str | None = None
         self.server: LanguageServer | None = None
@@ -59,7 +59,7 @@ class _Entry:
         self.command: CommandEngine | None = None
         self.daemon: DmypyEngine | None = None
         self.engine: DevEngine | None = None
-        self.located = locate_server(spec, root)
+        self.located = locate_server(spec, home)
         self._cache: Path | None = None
         if self.located is None:
             return
@@ -67,13 +67,13 @@ class _Entry:
             self._cache = scratch_directory("cache")
             spec = msgspec.structs.replace(spec, environment={**spec.environment, "XDG_CACHE_HOME": str(self._cache)})
         if spec.warm == "dmypy":
-            self.daemon = DmypyEngine(spec, root, tree, guard)
+            self.daemon = DmypyEngine(spec, tree, guard, home=home)
         elif spec.kind == "language-server":
-            self.server = LanguageServer(spec, tree, guard, on_event)
+            self.server = LanguageServer(spec, tree, guard, on_event, home=home)
             self.server.located = self.located
             self.served = LanguageServerEngine(self.server, Judge(self.server.spec, tree))
         if any(spec.command_for(ability) is not None for ability in spec.capabilities):
-            self.command = CommandEngine(spec, root, tree, guard)
+            self.command = CommandEngine(spec, tree, guard, home=home)
         self.engine = self._engine()
 
     def _engine(self) -> DevEngine:
@@ -165,7 +165,7 @@ class _Entry:
             await asyncio.wait({self.server.warm()})
         if self.version is not None or not self.spec.version:
             return
-        self._version = await program_version(self.spec, self.root, self._guard)
+        self._version = await program_version(self.spec, self._home, self._guard)
 
     @property
     def program(self) -> str | None:
@@ -175,7 +175,7 @@ class _Entry:
     def _shown(self, path: Path | None) -> str | None:
         if path is None:
             return None
-        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
+        return path.relative_to(self._home).as_posix() if path.is_relative_to(self._home) else str(path)
 
     def status(self) -> EngineStatus:
         """This engine's line of `devtools/status`."""
@@ -251,8 +251,17 @@ class EngineRegistry:
     the remedy. `on_event(engine id, what, details)` is told what happens to the processes.
     """
 
-    def __init__(self, root: str | Path, specs: Iterable[EngineSpec], *, on_event: OnEvent | None = None) -> None:
+    def __init__(
+        self,
+        root: str | Path,
+        specs: Iterable[EngineSpec],
+        *,
+        on_event: OnEvent | None = None,
+        home: Path | None = None,
+    ) -> None:
+        """`home` is where programs are looked for, if that is not the root itself (a probe in another directory)."""
         self.root = Path(root).resolve()
+        self._home = home or self.root
         self._on_event = on_event or _nobody
         self._guard = Guard()
         self._tree = ProjectTree(self.root)
@@ -261,7 +270,7 @@ class EngineRegistry:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _entry(self, spec: EngineSpec) -> _Entry:
-        return _Entry(spec, self.root, self._tree, self._guard, self._on_event)
+        return _Entry(spec, self._home, self._tree, self._guard, self._on_event)
 
     @property
     def engines(self) -> Sequence[DevEngine]:
@@ -298,6 +307,10 @@ class EngineRegistry:
             for entry in fresh:
                 self._warm(entry)
         await _stop(leaving)
+
+    async def ask_versions(self) -> None:
+        """Ask every program for its version now; otherwise `start` does so in the background."""
+        await asyncio.gather(*(entry.ask_version() for entry in self._entries.values()))
 
     def status(self) -> list[EngineStatus]:
         """One line an engine; reads the process table (about a millisecond an engine)."""

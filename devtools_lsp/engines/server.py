@@ -115,10 +115,12 @@ class LanguageServer:
             self._note_death(self._session)
         if self._starting is None:
             wait = self._not_before - time.monotonic()
-            if wait > min(PATIENCE_S, max(deadline - time.monotonic(), 0)):
+            if wait > PATIENCE_S:
                 raise EngineUnavailableError(
                     f"{self.spec.id} is not available: {self.reason}; it is tried again in {wait:.0f} s"
                 )
+            if wait > max(deadline - time.monotonic(), 0):
+                raise EngineBusyError(f"the engine is being restarted ({self.reason})")
             if wait > 0:
                 await asyncio.sleep(wait)
             if (session := self.current) is not None:

@@ -200,8 +200,9 @@ class Session:
         """Whether it can be asked."""
         return self.connection.gone is None
 
-    async def shutdown(self, grace_s: float = 2.0) -> None:
+    async def shutdown(self) -> None:
         """`shutdown`, `exit`, wait, then kill the group; returns when the process is reaped."""
+        grace_s = self.spec.stop_grace_s
         if self.alive:
             with suppress(ServerGoneError, ServerTimeoutError, ServerRefusedError):
                 await self.connection.request("shutdown", None, _ANYTHING, timeout_s=grace_s)

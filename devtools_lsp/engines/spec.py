@@ -110,6 +110,7 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     timeout_s: float = 30.0
     version: Words = ()
     direct: tuple[Direct, ...] = ()
+    direct_only: bool = False
     config_files: Words = ()
     project_files: Words = ()
     # language servers
@@ -128,6 +129,7 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     start: Literal["eager", "lazy"] = "eager"
     start_timeout_s: float = 30.0
     hung_after_s: float = 60.0
+    stop_grace_s: float = 2.0
     sees_new_files: bool = False
     idle_stop_s: float = 1800.0
     interpreter_setting: str = ""
@@ -148,8 +150,7 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     private_cache: bool = False
     warm: Literal["", "dmypy"] = ""
     targets: Words = (".",)
-    probe_name: str = ""
-    probe_text: str = ""
+    probe: dict[str, str] = {}
 
     def command_for(self, ability: Ability) -> CommandSpec | None:
         """The command that serves an ability: its own table, else (for kind `command`) the engine's line."""

@@ -77,6 +77,10 @@ class ProjectTree:
         self.files = found
         self._directories = directories
 
+    def look(self) -> list[str]:
+        """The files there are now, unsorted, without recording anything. Blocks."""
+        return list(_walk(self.root)[0])
+
     def note(self, events: Iterable[FileEvent]) -> None:
         """Somebody else (the watcher, our own write) saw these; a later sweep will not report them again."""
         fresh: list[FileEvent] = []

@@ -46,6 +46,7 @@ def zoo_spec(script: str, *arguments: str, **over: Any) -> EngineSpec:
         "capabilities": ["format", "lint", "check", "fix"],
         "extensions": ["py"],
         "start_timeout_s": 5,
+        "stop_grace_s": 0.3,
         "timeout_s": 5,
         "fix_kinds": ["source.fixAll"],
         **over,

@@ -1,0 +1,36 @@
+"""Offers diagnostics by registration only: `late`, `twice` (two identifiers), `twice-then-once` (one taken back)."""
+
+import sys
+import threading
+from typing import ClassVar
+
+from base import Server
+
+
+class Registering(Server):
+    capabilities: ClassVar = {"textDocumentSync": 1}
+
+    def register(self, number, identifier):
+        options = {"identifier": identifier, "interFileDependencies": False, "workspaceDiagnostics": False}
+        self.ask(
+            "client/registerCapability",
+            {"registrations": [{"id": number, "method": "textDocument/diagnostic", "registerOptions": options}]},
+        )
+
+    def on_initialized(self, params):
+        how = sys.argv[1]
+        if how == "late":
+            threading.Timer(0.5, lambda: self.register("1", "bad")).start()
+            return
+        self.register("1", "bad")
+        self.register("2", "worse")
+        if how == "twice-then-once":
+            self.ask(
+                "client/unregisterCapability", {"unregisterations": [{"id": "1", "method": "textDocument/diagnostic"}]}
+            )
+
+    def on_textDocument_diagnostic(self, params):
+        return {"kind": "full", "items": self.items(params["textDocument"]["uri"], params["identifier"])}
+
+
+Registering().run()

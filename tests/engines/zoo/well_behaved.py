@@ -1,0 +1,5 @@
+"""Nothing is wrong with this one."""
+
+from base import Server
+
+Server().run()
