@@ -2,18 +2,18 @@
 
 Runs ripgrep where there is one. Owns what a search may see (never outside the root, never what policy denies), the
 limits and the wording of the answer. Asks no gate: whoever calls has asked. A search never follows links, except
-that a `path` which is a link is resolved first and must stay inside.
+that a `path` which is a link is resolved first (`search_place.py`) and must stay inside.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from devtools_lsp.agent.search_place import SEARCH_STEP, Deny, Place, locate, relative_pattern
 from devtools_lsp.agent.search_process import (
     Outcome,
     Program,
@@ -25,15 +25,11 @@ from devtools_lsp.agent.search_process import (
     parse_matches,
     run,
 )
-from devtools_lsp.agent.search_rules import REPOSITORY_NAMES, ForeignTrees, Glob, IgnoreRules, anywhere, nfc
-from devtools_lsp.errors import BadArgumentError, CallCancelledError, PolicyError
-from devtools_lsp.paths import parent_of, relative_path
+from devtools_lsp.agent.search_rules import ForeignTrees, Glob, anywhere
+from devtools_lsp.errors import BadArgumentError, CallCancelledError
+from devtools_lsp.paths import parent_of
 from devtools_lsp.ports import Cancellation
 
-Deny = Callable[[str], bool]
-"""Whether policy keeps a root-relative path from being read."""
-
-_STEP = "search"
 _COLLECTED_PER_SHOWN = 25
 """So many times the cap is collected before a search is stopped, so that what is shown is the first by path."""
 
@@ -103,12 +99,12 @@ async def grep(
     if not pattern or "\n" in pattern or "\0" in pattern:
         raise BadArgumentError(
             "pattern: give a regular expression for a single line; it cannot be empty or hold a line break or NUL",
-            step=_STEP,
+            step=SEARCH_STEP,
             reason="malformed",
         )
-    wanted = anywhere(glob) if glob is not None else None
+    wanted = _parsed(anywhere, glob) if glob is not None else None
     prefix = wanted.literal_prefix if wanted is not None and path is None else ()
-    place = await asyncio.to_thread(_locate, root, path, prefix, deny)
+    place = await asyncio.to_thread(locate, root, path, prefix, deny)
     seen = _Seen(place, deny)
     found: list[tuple[str, RawMatch]] = []
     buffer = bytearray()
@@ -177,10 +173,10 @@ async def glob(
     The directories that the pattern spells before its first wildcard are entered even where they are ignored.
     Raises as `grep` does.
     """
-    relative = await asyncio.to_thread(_relative_pattern, root, pattern)
-    wanted = Glob.parse(relative)
+    relative = await asyncio.to_thread(relative_pattern, root, pattern)
+    wanted = _parsed(Glob.parse, relative)
     prefix = wanted.literal_prefix
-    place = await asyncio.to_thread(_locate, root, path, prefix, deny)
+    place = await asyncio.to_thread(locate, root, path, prefix, deny)
     remaining = wanted.below(len(prefix))
     seen = _Seen(place, deny)
     found: list[str] = []
@@ -230,119 +226,17 @@ async def glob(
     )
 
 
-# -- where to look -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a search starts. `anchor` is what `path` named, `base` that and the pattern's literal directories."""
-
-    root: str
-    anchor: str
-    base: str
-    honour_ignores: bool = True
-    parent_rules: bool = True
-    missing: str = ""
-
-    def below_anchor(self, name: str) -> str:
-        """A root-relative name seen from `path`."""
-        return name.removeprefix(self.anchor + "/") if self.anchor else name
-
-    def raw_below_base(self, raw: bytes) -> str | None:
-        """What the program printed, seen from the base; None for the base itself, which is a file then."""
-        text = raw.decode("utf-8", "surrogateescape").removeprefix("./")
-        if text == self.base:
-            return None
-        return text.removeprefix(self.base + "/") if self.base else text
-
-
-def _relative_pattern(root: str, pattern: str) -> str:
-    if not pattern.startswith("/"):
-        return pattern
-    for top in (root, os.path.realpath(root)):
-        if pattern.startswith(top.rstrip("/") + "/"):
-            return pattern[len(top.rstrip("/")) + 1 :]
-    raise PolicyError("the pattern leads out of the workspace root", reason="outsideRoot", step=_STEP)
-
-
-def _locate(root: str, path: str | None, prefix: Sequence[str], deny: Deny | None) -> _Place:
-    real_root = os.path.realpath(root)
+def _parsed(parse: Callable[[str], Glob], pattern: str) -> Glob:
     try:
-        asked = relative_path(path, root) if path else ""
-    except PolicyError:
-        if path is None or root == real_root:
-            raise
-        asked = relative_path(path, real_root)
-    anchor = _resolve(real_root, asked, deny)
-    if anchor is None:
-        raise BadArgumentError(
-            f"path {path!r} does not exist; give a file or directory relative to the workspace root",
-            step=_STEP,
-            path=asked,
-            reason="notFound",
-        )
-    base = anchor
-    if prefix:
-        wanted = "/".join((*([anchor] if anchor else []), *prefix))
-        resolved = _resolve(real_root, wanted, deny)
-        if resolved is None:
-            return _Place(real_root, anchor, anchor, missing=wanted)
-        base = resolved
-    if not base:
-        rules = IgnoreRules(Path(real_root))
-        return _Place(real_root, anchor, base, parent_rules=rules.in_repository)
-    rules = IgnoreRules(Path(real_root))
-    directory = Path(real_root, base).is_dir()
-    ignored = rules.ignores(base, directory=directory) or (directory and rules.ignores_everything_in(base))
-    return _Place(real_root, anchor, base, honour_ignores=not ignored, parent_rules=not rules.foreign_rules_above())
-
-
-def _resolve(real_root: str, path: str, deny: Deny | None) -> str | None:
-    """The real root-relative path of something that exists, links resolved; None when it does not."""
-    found = _on_disk(real_root, path)
-    if found is None:
-        return None
-    real = os.path.realpath(os.path.join(real_root, found))
-    if real != real_root and not real.startswith(real_root.rstrip("/") + "/"):
-        raise PolicyError("the path is a link that leaves the workspace root", step=_STEP, path=path, reason="symlink")
-    resolved = os.path.relpath(real, real_root) if real != real_root else ""
-    names = resolved.split("/")
-    if not REPOSITORY_NAMES.isdisjoint(names):
-        raise PolicyError(
-            f"{resolved!r} is repository data and is never searched; use git itself",
-            step=_STEP,
-            path=path,
-            reason="protected",
-        )
-    if deny is not None and resolved and deny(resolved):
-        raise PolicyError(f"policy denies reading {resolved!r}", step=_STEP, path=path, reason="protected")
-    return resolved
-
-
-def _on_disk(real_root: str, path: str) -> str | None:
-    """The path as the disk spells it: a name that differs only by Unicode composition is the same name."""
-    if not path or os.path.lexists(os.path.join(real_root, path)):
-        return path
-    current = ""
-    for name in path.split("/"):
-        here = os.path.join(real_root, current)
-        if not os.path.lexists(os.path.join(here, name)):
-            try:
-                names = [entry.name for entry in Path(here).iterdir()]
-            except OSError:
-                return None
-            same = next((entry for entry in names if nfc(entry) == nfc(name)), None)
-            if same is None:
-                return None
-            name = same
-        current = f"{current}/{name}" if current else name
-    return current
+        return parse(pattern)
+    except BadArgumentError as error:
+        raise error.at(step=SEARCH_STEP) from None
 
 
 class _Seen:
     """Decides, once for each path, whether it may be shown."""
 
-    def __init__(self, place: _Place, deny: Deny | None) -> None:
+    def __init__(self, place: Place, deny: Deny | None) -> None:
         self._deny = deny
         self._trees = ForeignTrees(Path(place.root))
         self._inside_named_tree = place.base
@@ -374,10 +268,10 @@ class _Seen:
 
 def _raise_complaint(outcome: Outcome, pattern: str) -> None:
     if outcome.stopped == "cancelled":
-        raise CallCancelledError("the search was cancelled", step=_STEP)
+        raise CallCancelledError("the search was cancelled", step=SEARCH_STEP)
     if outcome.complaint and not outcome.stopped:
         raise BadArgumentError(
-            f"pattern {pattern!r} was refused:\n{outcome.complaint.strip()}", step=_STEP, reason="malformed"
+            f"pattern {pattern!r} was refused:\n{outcome.complaint.strip()}", step=SEARCH_STEP, reason="malformed"
         )
 
 
@@ -410,7 +304,7 @@ def _cap_notes(shown: int, total: int, outcome: Outcome, what: str, limits: Sear
     return notes
 
 
-def _skip_notes(outcome: Outcome, seen: _Seen, place: _Place, deny: Deny | None, *, found: bool) -> list[str]:
+def _skip_notes(outcome: Outcome, seen: _Seen, place: Place, deny: Deny | None, *, found: bool) -> list[str]:
     notes: list[str] = []
     if place.missing:
         notes.append(f"there is nothing named {place.missing!r}")

@@ -16,8 +16,8 @@ from typing import Any
 
 from devtools_lsp.agent import sandbox, shell_processes
 from devtools_lsp.agent.sandbox import Confinement, SandboxMode
+from devtools_lsp.agent.shell_launch import Exit, Launch, LeftBehind, Running
 from devtools_lsp.agent.shell_output import CapturedOutput, OutputCapture, Stream
-from devtools_lsp.agent.shell_processes import Exit, Launch, LeftBehind, Running
 from devtools_lsp.errors import BadArgumentError, StepUnavailableError
 from devtools_lsp.ports import Cancellation
 

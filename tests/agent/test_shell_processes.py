@@ -13,7 +13,8 @@ import pytest
 
 from devtools_lsp.agent import shell_processes
 from devtools_lsp.agent.shell import ShellSettings, run_command
-from devtools_lsp.agent.shell_processes import Launch
+from devtools_lsp.agent.shell_fork_server import ForkServer
+from devtools_lsp.agent.shell_launch import Launch
 
 BARE = ShellSettings(sandbox="none")
 
@@ -45,7 +46,7 @@ async def test_a_killed_fork_server_is_replaced_and_running_commands_go_on(root:
 
 async def test_without_a_working_fork_server_commands_still_run(root: Path, monkeypatch: pytest.MonkeyPatch):
     shell_processes.close()
-    monkeypatch.setattr(shell_processes, "_FORK_SERVER", shell_processes._ForkServer())
+    monkeypatch.setattr(shell_processes, "_FORK_SERVER", ForkServer())
     monkeypatch.setattr(sys, "executable", "/bin/false")
     for _ in range(4):
         assert (await run_command(str(root), "echo plain", settings=BARE)).output.stdout == "plain\n"
