@@ -336,6 +336,11 @@ def spawn_daemon(root: Path, command: Sequence[str] | None = None) -> Starting:
     return starting
 
 
+def started() -> list[Starting]:
+    """The daemons that this process started and that were not seen to end yet."""
+    return list(_started)
+
+
 def connect_or_start(
     root: Path,
     *,

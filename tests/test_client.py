@@ -29,7 +29,7 @@ from devtools_lsp.errors import (
     WorkspaceBoundsError,
 )
 from devtools_lsp.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
-from tests.toy_daemon import WAIT_S, framed, private_places, toy_daemon
+from tests.toy_daemon import WAIT_S, end_started_daemons, framed, private_places, toy_daemon
 
 PROGRAM = Path(__file__).parent / "toy_daemon.py"
 QUICK = LifeBounds(connection=ConnectionBounds(calls=CallBounds(cancel_grace_s=0.1)))
@@ -47,9 +47,7 @@ def start_toys(monkeypatch: pytest.MonkeyPatch, root: Path) -> Iterator[Path]:
     monkeypatch.setenv("PYTHONPATH", str(PROGRAM.parent.parent))
     monkeypatch.setattr(discovery, "daemon_command", lambda of: [sys.executable, str(PROGRAM), str(of)])
     yield root
-    pid = discovery.lock_holder(discovery.lock_path(discovery.socket_path(root)))
-    if pid:
-        os.kill(pid, signal.SIGKILL)
+    end_started_daemons()
 
 
 async def test_a_call_returns_its_result_and_knows_who_answered():
@@ -256,7 +254,9 @@ async def test_a_daemon_that_is_never_ready_is_a_bounded_wait(root: Path, monkey
     monkeypatch.setattr(discovery, "daemon_command", lambda _of: hanging)
     with pytest.raises(WaitTimeoutError, match=r"(?s)not ready within 0\.5 s.*warming up") as caught:
         await connect(root, timeout_s=0.5)
-    os.kill(int(caught.value.message.split("pid ")[1].split(")")[0]), signal.SIGKILL)
+    (hung,) = [starting for starting in discovery.started() if starting.exit_code is None]
+    assert f"pid {hung.pid}" in caught.value.message
+    end_started_daemons()
 
 
 async def test_a_socket_that_serves_another_root_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch):

@@ -11,9 +11,11 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -220,6 +222,15 @@ def processes() -> Iterator[list[subprocess.Popen[Any]]]:
                 if pipe is not None:
                     with suppress(BrokenPipeError):
                         pipe.close()
+
+
+def end_started_daemons() -> None:
+    """Kill and reap what `discovery.spawn_daemon` started here, losers of a race that are still waking up included."""
+    for starting in discovery.started():
+        while starting.exit_code is None:
+            with suppress(ProcessLookupError):
+                os.kill(starting.pid, signal.SIGKILL)
+            time.sleep(0.01)
 
 
 def framed(body: bytes) -> bytes:
