@@ -29,6 +29,7 @@ from devtools_lsp.fs.revert import Reverter
 from devtools_lsp.fs.staging import (
     DisplacedError,
     Print,
+    StuckError,
     copy_staged,
     inherits,
     inode_at,
@@ -52,13 +53,18 @@ class PartlyLandedError(StepFailedError):
 
 @dataclass(slots=True)
 class _Step:
-    """One effect on its way. `linked`: its before-image is a hard link, so the journal is on its mount."""
+    """One effect on its way.
+
+    `linked`: its before-image is a hard link, so the journal is on its mount · `in_tree`: staged beside the target
+    · `placed`: its new state is on the disk, unless it was taken back since.
+    """
 
     effect: Effect
     entry: Entry
     before: Print | None
     linked: bool = False
     in_tree: bool = False
+    placed: bool = False
 
 
 class Carrier:
@@ -247,15 +253,21 @@ class Carrier:
             elif step.entry.after is None:
                 aside, directory = self._staging(step, "gone")
                 take_away(name, trail.descriptor, aside, directory, step.before)
+                step.placed = True
                 os.unlink(aside, dir_fd=directory)
             else:
                 staged, directory = self._staging(step)
                 if place_over(staged, directory, name, trail.descriptor, step.before, step.entry.after.ino):
+                    step.placed = True
                     os.unlink(staged, dir_fd=directory)
+        except StuckError:
+            step.placed = True
+            raise
         except FileExistsError as error:
             raise conflict({path: "something is there now"}) from error
         except (DisplacedError, FileNotFoundError) as error:
             raise conflict({path: "its content is another"}) from error
+        step.placed = True
         point("journal:placed")
 
     def _sync(self, steps: Sequence[_Step], directories: Sequence[str]) -> None:
@@ -286,16 +298,22 @@ class Carrier:
         if stuck:
             # The record stays prepared: the next start takes the rest back.
             raise self._partly_landed(steps, stuck, reverter, error) from error
-        with contextlib.suppress(OSError, DevToolsError):
-            # Not durable yet is no harm: the record is there until the old state is.
-            for directory in sorted({parent_of(step.effect.path) for step in self._placed}):
+        for directory in sorted({parent_of(step.effect.path) for step in self._placed}):
+            with contextlib.suppress(OSError, DevToolsError):
+                # If it is not durable yet, neither is the removal of the record below.
                 self._parents.sync(directory)
-            self._clean(steps, prepared=prepared)
+        self._clean(steps, prepared=prepared)
 
     def _partly_landed(
         self, steps: Sequence[_Step], stuck: Sequence[_Step], reverter: Reverter, error: BaseException
     ) -> PartlyLandedError:
-        landed = frozenset(step.effect.path for step in stuck if reverter.landed(step.entry))
+        # Where the disk does not even say what it holds, what we did last is the best answer.
+        found = {step.effect.path: reverter.landed(step.entry) for step in stuck}
+        landed = frozenset(
+            step.effect.path
+            for step in stuck
+            if found[step.effect.path] or (found[step.effect.path] is None and step.placed)
+        )
         cause = refusal(error, self._doing, self._failing) if isinstance(error, OSError) else error
         failure = PartlyLandedError(
             f"{cause}; taking the rest back failed too: {len(landed)} of {len(steps)} files hold the new content "
@@ -308,15 +326,21 @@ class Carrier:
         return failure
 
     def _clean(self, steps: Sequence[_Step], *, prepared: bool) -> None:
+        """Remove our files, the record first; what cannot be removed is litter that the next start sweeps."""
         if prepared:
-            self._journal.discard(f"{self._id}.intent")
+            self._sweep(f"{self._id}.intent", self._journal.descriptor)
         for where, name in self._strays:
-            directory = self._parents.directory(where) if name else None
-            if directory is not None:
-                with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError, DevToolsError):
+                directory = self._parents.directory(where) if name else None
+                if directory is not None:
                     os.unlink(name, dir_fd=directory)
         for step in steps:
             for label in ("new", "old", "gone", "back"):
-                self._journal.discard(f"{self._id}.{label}.{step.entry.n}")
+                self._sweep(f"{self._id}.{label}.{step.entry.n}", self._journal.descriptor)
         for name in ("writing", "intent", "strays"):
-            self._journal.discard(f"{self._id}.{name}")
+            self._sweep(f"{self._id}.{name}", self._journal.descriptor)
+
+    @staticmethod
+    def _sweep(name: str, directory: int) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=directory)

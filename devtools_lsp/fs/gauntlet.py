@@ -178,7 +178,6 @@ class WriteGauntlet:
             replace(mutation, path=translate(mutation.path), source=mutation.source and translate(mutation.source))
             for mutation in entered
         ]
-        names = {there.path: here for there, here in zip(translated, mutations, strict=True)}
         try:
             with self._adapter.errors("write", mutations[0].path if mutations else ""):
                 await local.commit_witnessed(permit.plan, translated, make_parents=True, witness=witness)
@@ -186,7 +185,8 @@ class WriteGauntlet:
             _report(mutations, landed)
             raise
         except PartlyLandedError as error:
-            _report([mutation for path, mutation in names.items() if path in error.landed], landed)
+            pairs = zip(translated, mutations, strict=True)
+            _report([here for there, here in pairs if there.path in error.landed], landed)
             raise
         finally:
             witness.ends()

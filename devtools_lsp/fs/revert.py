@@ -80,15 +80,15 @@ class Reverter:
             return "kept"
         return "undone"
 
-    def landed(self, entry: Entry) -> bool:
-        """Whether the entry's new state is on the disk, as far as can be told."""
+    def landed(self, entry: Entry) -> bool | None:
+        """Whether the entry's new state is on the disk; None when the disk does not say."""
         try:
             trail = self._open_parent(entry.path)
             if trail.missing:
                 return entry.after is None
             current = _print_or_other(entry.path.rpartition("/")[2], trail.descriptor)
         except (OSError, PolicyError):
-            return False
+            return None
         return current is None if entry.after is None else _is(current, entry.after)
 
     def displaced_other(self, entry: Entry) -> bool:

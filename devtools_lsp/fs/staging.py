@@ -37,6 +37,10 @@ class DisplacedError(Exception):
     """The target was not what it had to be; it is back in its place and nothing has changed."""
 
 
+class StuckError(OSError):
+    """The target was changed and could not be changed back."""
+
+
 def open_regular(name: str, directory: int) -> tuple[int, os.stat_result]:
     """Open a regular file for reading; the descriptor and what it is.
 
@@ -187,22 +191,37 @@ def place_over(staged: str, staging: int, name: str, directory: int, expected: P
     `ours` is the staged file's inode. Afterwards `staged` names the displaced old file (True), or nothing where the
     system cannot exchange (False: then the comparison came just before a plain rename). Raises DisplacedError when
     the target was another file or had other content, which is back in its place then, and FileNotFoundError when it
-    was gone.
+    was gone; StuckError when it could not be put back.
     """
     if not exchange(staging, staged, directory, name):
         if not _same_file(name, directory, expected):
             raise DisplacedError(name)
         os.rename(staged, name, src_dir_fd=staging, dst_dir_fd=directory)
         return False
-    if _same_file(staged, staging, expected):
+    try:
+        same = _same_file(staged, staging, expected)
+    except OSError:
+        _swap_back(staged, staging, name, directory, ours)
+        raise
+    if same:
         return True
-    # Somebody replaced or changed it in the last moment: theirs goes back. If yet another file has taken our place
-    # meanwhile it is the newer one, so swapping goes on until what comes out is ours.
-    for _ in range(16):
-        exchange(staging, staged, directory, name)
-        if inode_at(staged, staging) == ours:
-            break
+    _swap_back(staged, staging, name, directory, ours)
     raise DisplacedError(name)
+
+
+def _swap_back(staged: str, staging: int, name: str, directory: int, ours: int) -> None:
+    """Give the target's name back to what had it.
+
+    If yet another file has taken our place meanwhile it is the newer one, so swapping goes on until what comes out
+    is ours. Raises StuckError when that is not possible.
+    """
+    try:
+        for _ in range(16):
+            exchange(staging, staged, directory, name)
+            if inode_at(staged, staging) == ours:
+                return
+    except OSError as error:
+        raise StuckError(error.errno, error.strerror, name) from error
 
 
 def take_away(name: str, directory: int, aside: str, aside_directory: int, expected: Print) -> None:
@@ -211,13 +230,22 @@ def take_away(name: str, directory: int, aside: str, aside_directory: int, expec
     The error names where the file is: its own name, or a sibling `<name>.<hex>.kept` if its own was taken meanwhile.
     """
     os.rename(name, aside, src_dir_fd=directory, dst_dir_fd=aside_directory)
-    if _same_file(aside, aside_directory, expected):
-        return
+    failure: OSError | None = None
     try:
-        move_into_gap(aside_directory, aside, directory, name)
-    except FileExistsError as error:
-        # A still newer file stands there, and neither may be lost: the older one stays beside it.
-        raise DisplacedError(keep_beside(aside, aside_directory, name, directory)) from error
+        if _same_file(aside, aside_directory, expected):
+            return
+    except OSError as error:
+        failure = error
+    try:
+        try:
+            move_into_gap(aside_directory, aside, directory, name)
+        except FileExistsError as error:
+            # A still newer file stands there, and neither may be lost: the older one stays beside it.
+            raise DisplacedError(keep_beside(aside, aside_directory, name, directory)) from error
+    except OSError as error:
+        raise StuckError(error.errno, error.strerror, name) from error
+    if failure is not None:
+        raise failure
     raise DisplacedError(name)
 
 
@@ -229,8 +257,13 @@ def keep_beside(taken: str, place: int, name: str, directory: int) -> str:
 
 
 def _same_file(name: str, directory: int, expected: Print) -> bool:
+    """Whether a name is a file of this inode and content. Raises OSError when that cannot be found out."""
     try:
         found = print_at(name, directory)
-    except (OSError, PolicyError):
+    except (PolicyError, IsADirectoryError):
         return False
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
     return found is not None and (found.ino, found.sha256) == (expected.ino, expected.sha256)

@@ -6,6 +6,7 @@ has no slash in it; symbolic links are never followed by a rename.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -51,7 +52,9 @@ def move_into_gap(directory: int, name: str, other_directory: int, other_name: s
     if _rename is not None and _flagged(_rename[2], directory, name, other_directory, other_name):
         return
     os.link(name, other_name, src_dir_fd=directory, dst_dir_fd=other_directory, follow_symlinks=False)
-    os.unlink(name, dir_fd=directory)
+    with contextlib.suppress(OSError):
+        # It is where it should be. A second name that cannot be removed is litter for the journal's next sweep.
+        os.unlink(name, dir_fd=directory)
 
 
 def _flagged(flag: int, directory: int, name: str, other_directory: int, other_name: str) -> bool:
