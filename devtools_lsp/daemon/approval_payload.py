@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -19,6 +19,9 @@ Status = Literal["pending", "approved", "denied", "expired", "withdrawn", "stale
 
 MAX_HUNK_BYTES = 6 * 1024 * 1024
 """How many bytes of hunk text one message carries. A frame holds 8 MiB; the rest comes through `devtools/diff`."""
+MAX_ARGUMENT_BYTES = 1024 * 1024
+"""Beyond this much, long strings in an agent's arguments are cut: what they would change is in the hunks."""
+_SHOWN_STRING = 2000
 
 
 class Unseen(msgspec.Struct, frozen=True):
@@ -97,19 +100,26 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def to_wire(approval: Approval, *, hunk_bytes: int = MAX_HUNK_BYTES) -> dict[str, Any]:
+def to_wire(
+    approval: Approval, *, hunk_bytes: int = MAX_HUNK_BYTES, argument_bytes: int = MAX_ARGUMENT_BYTES
+) -> dict[str, Any]:
     """The payload, exactly as SPEC 8.0.8 lists it.
 
-    Hunk texts beyond `hunk_bytes` are left out, and only then it has one field more: `truncated` {hunks, bytes}
-    says how many are and how large; their ids, lines and empty texts stay, and `devtools/diff` has them whole.
+    Only when it would not fit a frame it has one field more: `truncated` {hunks, bytes, args} says how many hunk
+    texts beyond `hunk_bytes` are left out and how large they are (their ids and lines stay, and `devtools/diff` has
+    them whole), and whether long strings in `args` beyond `argument_bytes` are cut.
     """
     files, left_out, left_bytes = _fit(approval.shown.files, hunk_bytes)
+    call = approval.question.call.to_wire()
+    cut = len(msgspec.json.encode(call["args"])) > argument_bytes
+    if cut:
+        call["args"] = _cut(call["args"])
     shown = approval.shown
     payload: dict[str, Any] = {
         "id": approval.id,
         "plan": approval.plan,
         "stepIndex": approval.step_index,
-        **approval.question.call.to_wire(),
+        **call,
         "agent": approval.agent,
         "files": files,
         "normalized": shown.normalized,
@@ -119,24 +129,32 @@ def to_wire(approval: Approval, *, hunk_bytes: int = MAX_HUNK_BYTES) -> dict[str
         "rememberText": approval.remember.name if approval.remember is not None else None,
         "expiresAt": timestamp(approval.expires_at),
     }
-    if left_out:
-        payload["truncated"] = {"hunks": left_out, "bytes": left_bytes}
+    if left_out or cut:
+        payload["truncated"] = {"hunks": left_out, "bytes": left_bytes, "args": cut}
     return payload
 
 
-def hunk_bytes(approval: Approval) -> int:
-    """How many bytes of hunk text the whole payload has."""
-    return sum(_size(hunk) for file in approval.shown.files for hunk in file.hunks)
-
-
 def list_to_wire(approvals: Sequence[Approval], *, total_bytes: int = MAX_HUNK_BYTES) -> list[dict[str, Any]]:
-    """Payloads of many approvals that fit one frame together: later ones lose their hunk texts first."""
+    """Payloads of many approvals that fit one frame together: later ones lose their long texts first."""
     items: list[dict[str, Any]] = []
     left = total_bytes
     for approval in approvals:
-        items.append(to_wire(approval, hunk_bytes=left))
-        left = max(0, left - hunk_bytes(approval))
+        item = to_wire(approval, hunk_bytes=left, argument_bytes=min(left, MAX_ARGUMENT_BYTES))
+        items.append(item)
+        left = max(0, left - sum(_size(hunk) for file in item["files"] for hunk in file.hunks))
+        left = max(0, left - len(msgspec.json.encode(item["args"])))
     return items
+
+
+def _cut(value: Any) -> Any:
+    """Arguments with every long string cut, which says how long it was."""
+    if isinstance(value, str):
+        return value if len(value) <= _SHOWN_STRING else f"{value[:_SHOWN_STRING]}… ({len(value)} characters in all)"
+    if isinstance(value, dict):
+        return {key: _cut(entry) for key, entry in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_cut(entry) for entry in cast("list[Any]", value)]
+    return value
 
 
 def _fit(files: Sequence[FileChange], budget: int) -> tuple[Sequence[FileChange], int, int]:

@@ -144,6 +144,10 @@ class DiagnosticsHub:
         if republish:
             self._republish(touched)
 
+    def marks_on(self, path: str) -> dict[str, Mark]:
+        """The marks of a file, by owner."""
+        return dict(self._marks.get(path, {}))
+
     # -- editors -------------------------------------------------------------------------------------------------
 
     def attach(self, sink: Sink) -> None:

@@ -467,14 +467,16 @@ async def test_a_thousand_wait_and_all_are_answered(bench: Any, view: Any):
 
 async def test_a_diff_of_five_megabytes_fits_one_frame_whole(bench: Any, view: Any):
     text = "".join(f"{number:07d} {'x' * 40}\n" for number in range(100_000))
-    bench.ask("write_file", [bench.change("big.txt", text)])
+    bench.ask("write_file", [bench.change("big.txt", text)], args={"path": "big.txt", "content": text})
     approval = await bench.waiting()
     payload = to_wire(approval)
-    assert "truncated" not in payload
+    assert payload["truncated"] == {"hunks": 0, "bytes": 0, "args": True}, "the hunks are whole"
+    assert payload["args"]["content"].endswith("(4900000 characters in all)")
+    assert payload["files"][0].hunks[0].text == approval.shown.files[0].hunks[0].text
     assert len(msgspec.json.encode(payload)) < 8 * 1024 * 1024
     listed = list_to_wire([approval, approval])
-    assert "truncated" not in listed[0]
-    assert listed[1]["truncated"]["hunks"] == 1
+    assert [item["truncated"]["hunks"] for item in listed] == [0, 1]
+    assert len(msgspec.json.encode(listed)) < 8 * 1024 * 1024
     assert listed[1]["files"][0].hunks[0].text == ""
     document = diff_document(approval, Disk(bench.root))
     assert document["truncated"]
