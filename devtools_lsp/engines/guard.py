@@ -56,14 +56,19 @@ class Guard:
         """What to add to a child's environment so that `sweep(mark)` and the guard find all it leaves behind."""
         return {MARK: f"{self.token}.{mark}"}
 
+    def ready(self) -> None:
+        """Start the guard if it does not run, so that what is started next cannot escape it; takes a millisecond."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                return
+            self.close()
+        self._start()
+        for known in sorted(self._groups):
+            self._tell("add", known)
+
     def add(self, group: int) -> None:
-        """Watch over a process group; starts the guard, again if somebody ended it."""
+        """Watch over a process group."""
         self._groups.add(group)
-        if self._process is None or self._process.poll() is not None:
-            self._start()
-            for known in sorted(self._groups):
-                self._tell("add", known)
-            return
         self._tell("add", group)
 
     def remove(self, group: int) -> None:

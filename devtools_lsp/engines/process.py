@@ -73,6 +73,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         process = cls(on_output, on_exit)
         process._guard = guard
         process._mark = mark
+        guard.ready()
         try:
             transport, _ = await loop.subprocess_exec(
                 lambda: process,
@@ -218,75 +219,83 @@ async def run_command(
     `sweep` also ends what left the group (some tens of milliseconds). Raises LaunchError.
     """
     started = time.monotonic()
-    process = None
+    guard.ready()
+    run = _OneRun()
     try:
-        process = await asyncio.create_subprocess_exec(
+        transport, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: run,
             *command,
             cwd=cwd,
             env={**environment, **guard.environment(mark)},
             start_new_session=True,
             stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
         )
     except (OSError, ValueError) as error:
         raise LaunchError(f"cannot start {command[0]}: {error}") from error
-    guard.add(process.pid)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    output, errors = _Collected(), _Collected()
-    readers = [
-        asyncio.ensure_future(_collect(process.stdout, output, process.pid)),
-        asyncio.ensure_future(_collect(process.stderr, errors, process.pid)),
-    ]
+    guard.add(run.pid)
     timed_out = False
     try:
+        if stdin is not None:
+            run.feed(stdin)
         async with asyncio.timeout(timeout_s):
-            await _converse(process, stdin)
+            await run.exited.wait()
     except TimeoutError:
         timed_out = True
     finally:
-        kill_group(process.pid)
-        await process.wait()
-        guard.remove(process.pid)
+        kill_group(run.pid)
+        await run.exited.wait()
+        guard.remove(run.pid)
         # What left the group may hold the pipes open for ever; what is in them by now is all there is.
-        await asyncio.wait(readers, timeout=PIPE_GRACE_S)
-        for reader in readers:
-            reader.cancel()
-        await asyncio.gather(*readers, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PIPE_GRACE_S):
+                await run.closed.wait()
+        transport.close()
         if sweep or timed_out:
             await asyncio.to_thread(guard.sweep, mark)
+    code = transport.get_returncode()
     return Completed(
-        process.returncode if process.returncode is not None else -int(signal.SIGKILL),
-        bytes(output.data),
-        bytes(errors.data),
+        code if code is not None else -int(signal.SIGKILL),
+        bytes(run.output[1]),
+        bytes(run.output[2]),
         time.monotonic() - started,
         timed_out,
-        output.overflowed or errors.overflowed,
+        run.overflowed,
     )
 
 
-class _Collected:
+class _OneRun(asyncio.SubprocessProtocol):
+    """Collects the output of one run, up to a bound; tells the end of the process from the end of its pipes."""
+
     def __init__(self) -> None:
-        self.data = bytearray()
+        self.output = {1: bytearray(), 2: bytearray()}
         self.overflowed = False
+        self.exited = asyncio.Event()
+        self.closed = asyncio.Event()
+        self.pid = 0
+        self._stdin: asyncio.BaseTransport | None = None
 
+    def feed(self, data: bytes) -> None:
+        """Write its whole input and close it. A program that ends before it has read everything does not fail."""
+        if isinstance(self._stdin, asyncio.WriteTransport):
+            self._stdin.write(data)
+            self._stdin.close()
 
-async def _collect(stream: asyncio.StreamReader, into: _Collected, group: int) -> None:
-    while chunk := await stream.read(1 << 16):
-        if len(into.data) + len(chunk) > MAX_OUTPUT_BYTES:
-            into.overflowed = True
-            kill_group(group)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self.pid = transport.get_pid()
+        self._stdin = transport.get_pipe_transport(0)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        into = self.output[fd]
+        if len(into) + len(data) > MAX_OUTPUT_BYTES:
+            self.overflowed = True
+            kill_group(self.pid)
             return
-        into.data += chunk
+        into += data
 
+    def process_exited(self) -> None:
+        self.exited.set()
 
-async def _converse(process: asyncio.subprocess.Process, stdin: bytes | None) -> None:
-    """Feed the input while the output is collected; ends when the process does."""
-    if stdin is not None and process.stdin is not None:
-        # A program may end, or close its input, before it has read everything: not a failure by itself.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            process.stdin.write(stdin)
-            await process.stdin.drain()
-        process.stdin.close()
-    await process.wait()
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self.closed.set()
