@@ -120,6 +120,7 @@ class WriteGauntlet:
             await self._commit_local(self._local, permit, entered, mutations, landed)
             return
         whole, reported = await self._with_parents(permit, entered, mutations)
+        await self._adapter.check_conflicts(whole)
         if self._adapter.atomic:
             await self._commit_whole(permit.plan, whole, reported, landed)
         else:
@@ -239,7 +240,6 @@ class WriteGauntlet:
     async def _commit_each(
         self, whole: Sequence[Mutation], reported: Sequence[Mutation | None], landed: Landed
     ) -> None:
-        await self._adapter.check_conflicts(whole)
         for mutation, original in zip(whole, reported, strict=True):
             self._pass("mutation", mutation.path)
             try:

@@ -116,6 +116,8 @@ class MemoryFileSystem:
         for directory in net.directories:
             if directory in contents:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), directory)
+            if parent_of(directory) not in directories:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), parent_of(directory))
             directories.add(directory)
         for effect in net.effects:
             if effect.after is None:

@@ -7,7 +7,7 @@ import re
 OUTSIDE = "<path outside the workspace>"
 
 # An absolute path inside a sentence: a slash that does not continue a word, a URL or another path.
-_ABSOLUTE = re.compile(r"(?<![\w/:.~\-\]>])/(?!/)[^\s'\"`:;,()<>|\[\]{}]+")
+_ABSOLUTE = re.compile(r"(?<![\w/:.~\-\]<>])/(?!/)[^\s'\"`:;,()<>|\[\]{}]+")
 
 
 class RootTranslator:
