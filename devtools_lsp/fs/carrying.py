@@ -263,10 +263,11 @@ class Carrier:
         except StuckError:
             step.placed = True
             raise
-        except FileExistsError as error:
-            raise conflict({path: "something is there now"}) from error
-        except (DisplacedError, FileNotFoundError) as error:
-            raise conflict({path: "its content is another"}) from error
+        except (DisplacedError, FileExistsError, FileNotFoundError) as error:
+            # Nothing of ours is there, so there is nothing to take back: what a person did stays.
+            self._placed.pop()
+            problem = "something is there now" if isinstance(error, FileExistsError) else "its content is another"
+            raise conflict({path: problem}) from error
         step.placed = True
         point("journal:placed")
 
