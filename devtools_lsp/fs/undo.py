@@ -67,7 +67,7 @@ def plan_undo(journal: Journal, plan: str | None, look: Look) -> UndoPlan:
         if partner is None or partner not in net:
             continue
         if path in conflicts:
-            conflicts.setdefault(partner, f"its content is at {path!r}, which is left alone")
+            conflicts[partner] = f"its content is at {path!r}, which is left alone"
         elif partner in conflicts:
             conflicts.setdefault(path, f"it came from {partner!r}, which is left alone")
     free = {path: entry for path, entry in net.items() if path not in conflicts}
@@ -104,11 +104,12 @@ def _choose(records: Sequence[Record], plan: str | None) -> list[Record]:
 def _net(records: Sequence[Record]) -> dict[str, _Net]:
     net: dict[str, _Net] = {}
     for record in records:
+        # Where each file was before this record, so that a chain of moves leads back to its beginning.
+        origins = {path: entry.moved_from for path, entry in net.items() if entry.moved_from is not None}
         for entry in record.entries:
             store = (record.id, entry.n) if entry.before is not None else None
             known = net.get(entry.path)
-            source = net.get(entry.moved_from or "")
-            origin = source.moved_from if source is not None and source.moved_from else entry.moved_from
+            origin = origins.get(entry.moved_from or "", entry.moved_from)
             if known is None:
                 net[entry.path] = _Net(entry.before, entry.after, store, origin)
                 continue
