@@ -5,7 +5,7 @@ No `$ref`, nothing but an object at the top, a description on every property. On
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -46,7 +46,7 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
         if key == "$defs" or (key in _DROPPED and not isinstance(value, dict)):
             continue
         if key == "properties":
-            cleaned[key] = _inline_properties(value, definitions)
+            cleaned[key] = _inline_properties(cast("dict[str, Any]", value), definitions)
         else:
             cleaned[key] = _inline(value, definitions)
     return cleaned

@@ -1,0 +1,208 @@
+"""The daemon's own composition: from a root to the two doors, everything behind them started and wired.
+
+Owns who is told what: the gate's approvals, the activity log, the editors, the engines, the watcher. Each of them
+knows only its own business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from devtools_lsp import __version__, discovery
+from devtools_lsp.app import World, build
+from devtools_lsp.config import FILE_NAME, PYPROJECT_NAME, Configuration, load_configuration
+from devtools_lsp.daemon.activity import ActivityLog
+from devtools_lsp.daemon.agents import AgentDesk
+from devtools_lsp.daemon.approval_marks import ApprovalMarks
+from devtools_lsp.daemon.approvals import Approvals, GateSettings
+from devtools_lsp.daemon.buffers import EditorBuffers
+from devtools_lsp.daemon.diagnostics_hub import DiagnosticsHub, JudgeRequest
+from devtools_lsp.daemon.disk import Disk
+from devtools_lsp.daemon.doors import Doors, Host, Peer
+from devtools_lsp.daemon.editors import EditorRooms, Editors, prepare
+from devtools_lsp.daemon.findings import Judgement
+from devtools_lsp.daemon.landed import Landed
+from devtools_lsp.daemon.lifecycle import serve
+from devtools_lsp.daemon.watching import Watcher
+from devtools_lsp.engines.tree import FileEvent
+from devtools_lsp.errors import InvalidConfigError
+from devtools_lsp.fs.names import always_ask
+from devtools_lsp.pipeline.parts import SystemClock
+from devtools_lsp.pipeline.rejudging import judge_files
+
+_log = logging.getLogger(__name__)
+
+REJUDGE_DEADLINE_S = 10.0
+
+
+async def serve_root(root: Path, *, ready: Callable[[str], None]) -> str:
+    """Run the daemon of a root until it ends; returns why it ended. See `lifecycle.serve` for what it raises."""
+    configuration = load_configuration(root)
+    idle_s = configuration.file.daemon.idle_exit_s or None
+    return await serve(root, lambda host: _open(host, configuration), idle_s=idle_s, ready=ready)
+
+
+async def _open(host: Host, configuration: Configuration) -> Doors:
+    # Importing the LSP types takes most of a second: it happens in a thread beside everything else.
+    preparing = asyncio.create_task(asyncio.to_thread(prepare))
+    service = await asyncio.to_thread(Service, host, configuration)
+    try:
+        await service.start()
+        await preparing
+    except BaseException:
+        await service.close()
+        raise
+    return Doors(agents=service.agents, editors=service.editors, close=service.close)
+
+
+def gate_settings(configuration: Configuration) -> GateSettings:
+    """The configuration's `[gate]` as the approvals take it."""
+    gate = configuration.file.gate
+    return GateSettings(
+        mode=gate.mode,
+        timeout_s=gate.timeout_s,
+        preview_deadline_s=gate.preview_deadline_s,
+        no_editor=gate.no_editor,
+        rules=configuration.rules,
+    )
+
+
+class Service:
+    """Everything that one daemon runs. Make it, `start` it, and `close` it."""
+
+    def __init__(self, host: Host, configuration: Configuration) -> None:
+        self._host = host
+        root = host.root
+        editors = configuration.file.editors
+        clock = SystemClock()
+        disk = Disk(root)
+        self._state = discovery.state_directory(root)
+        self._activity = ActivityLog(self._state / "activity.jsonl", clock)
+        self._approvals = Approvals(
+            clock, disk, gate_settings(configuration), always_asks=always_ask, activity=self._activity
+        )
+        buffers = EditorBuffers(disk)
+        self._hub = DiagnosticsHub(disk, buffers, clock, publish=editors.publish, judge=self._judge)
+        rooms = EditorRooms(
+            root=root, approvals=self._approvals, hub=self._hub, buffers=buffers, scratch=self._state / "diffs"
+        )
+        self.editors = Editors(rooms, pull=editors.diagnostics == "pull")
+        self._approvals.attach(ApprovalMarks(self._hub), decides=False)
+        self._observer = Landed(self.editors, self._hub, self._approvals, self._activity, self._tell_engines)
+        lock = discovery.lock_path(host.socket_path)
+        world = World(
+            gate=self._approvals,
+            buffers=buffers,
+            observer=self._observer,
+            clock=clock,
+            own_paths=(str(self._state), str(host.socket_path), str(lock)),
+        )
+        self._app = build(
+            str(root), configuration, world, artifacts=self._state / "artifacts", on_engine=self._engine_event
+        )
+        self._watcher = Watcher(root, self._changed_outside, announce=self._watching_is_slow)
+        self.agents = AgentDesk(host, self._app, self._approvals, self.status)
+        self._troubles: dict[str, str] = {}
+        self._reloading: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Begin to start the engines and to watch. An engine that is not installed prevents nothing."""
+        for line in self._app.opened.recovery.describe():
+            _log.warning("%s", line)
+        await self._app.registry.start()
+        await self._watcher.start()
+
+    # -- what happens --------------------------------------------------------------------------------------------
+
+    async def _tell_engines(self, events: Sequence[FileEvent]) -> None:
+        await self._app.registry.files_changed(events)
+
+    def _watching_is_slow(self, sentence: str) -> None:
+        self._troubles["watching"] = sentence
+        _log.warning("%s", sentence)
+
+    def _changed_outside(self, events: Sequence[FileEvent]) -> None:
+        """Somebody else changed files: engines, findings, approvals learn of it; configuration is read again."""
+        self._observer.changed_outside(events)
+        if {FILE_NAME, PYPROJECT_NAME} & {event.path for event in events}:
+            task = asyncio.get_running_loop().create_task(self.reload())
+            self._reloading.add(task)
+            task.add_done_callback(self._reloading.discard)
+
+    async def reload(self) -> None:
+        """Take a changed configuration; a faulty one is refused and said, and the old one stays in force."""
+        try:
+            configuration = await asyncio.to_thread(load_configuration, self._host.root)
+        except InvalidConfigError as error:
+            self._troubles["configuration"] = f"{error.message}; the configuration from before stays in force"
+            _log.warning("%s", self._troubles["configuration"])
+            return
+        self._troubles.pop("configuration", None)
+        current = self._app.configuration
+        if (configuration.file, configuration.source) == (current.file, current.source):
+            return
+        await self._app.reload(configuration)
+        self._approvals.configure(gate_settings(configuration))
+        self.editors.configure(pull=configuration.file.editors.diagnostics == "pull")
+        self._hub.configure(configuration.file.editors.publish)
+        for engine_id in {spec.id for spec in current.engines} - {spec.id for spec in configuration.engines}:
+            self._observer.engine_event(engine_id, "removed")
+
+    def _engine_event(self, engine_id: str, what: str, details: Mapping[str, Any]) -> None:
+        """An engine started, exited, failed or stopped."""
+        if what in ("exited", "failed"):
+            _log.warning("engine %s %s: %s", engine_id, what, dict(details))
+        self._observer.engine_event(engine_id, "died" if what == "exited" else what)
+
+    async def _judge(self, request: JudgeRequest) -> list[Judgement]:
+        """Judge files for editors, outside any plan."""
+        with self._app.lease() as pipeline:
+            found = await judge_files(pipeline.parts, request.texts, request.engines, REJUDGE_DEADLINE_S)
+        return [
+            Judgement(
+                judgement.engine_id,
+                judgement.step,
+                tuple(path for path in request.texts if path in judgement.judged),
+                tuple(item for item in judgement.after if item.path in request.texts),
+            )
+            for judgement in found
+        ]
+
+    # -- what is known -------------------------------------------------------------------------------------------
+
+    async def status(self) -> dict[str, Any]:
+        """The answer to `devtools/status` (SPEC 8.0.5)."""
+        peers = self._host.peers()
+        return {
+            "root": str(self._host.root),
+            "version": __version__,
+            "pid": os.getpid(),
+            "uptime_s": round(self._host.uptime_s, 3),
+            "engines": await asyncio.to_thread(self._app.registry.status),
+            "editors": [_person(peer) for peer in peers if peer.role == "editor"],
+            "agents": [{**_person(peer), "session": peer.session} for peer in peers if peer.role == "agent"],
+            "pendingApprovals": len(self._approvals.items()),
+            "gate": {
+                "mode": self._approvals.settings.mode,
+                "rules": [rule.to_wire() for rule in self._approvals.rules.all_rules()],
+            },
+            "stateDir": str(self._state),
+            "skipped": list(self._troubles.values()),
+        }
+
+    async def close(self) -> None:
+        """The daemon ends: nobody is asked any more, engines stop, files are let go of."""
+        await self._watcher.close()
+        await self._approvals.close()
+        await self._hub.close()
+        await self._app.close()
+        self._activity.close()
+
+
+def _person(peer: Peer) -> dict[str, str]:
+    return {"name": peer.name, "version": peer.version}
