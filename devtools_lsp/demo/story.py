@@ -31,6 +31,11 @@ preset = "ruff"
 [engines.basedpyright]
 preset = "basedpyright"
 """
+LINTING = """\
+[lint]
+select = ["E", "F", "I"]
+ignore = ["E501"]
+"""
 ANCHOR = '__all__ = ["decimal"]\n\nfrom typing import Iterable, List, Optional, Tuple\n'
 WRONG = (
     '__all__ = ["binary", "decimal"]\n\nfrom typing import Iterable, List, Optional, Tuple\n\n\n'
@@ -59,7 +64,8 @@ class Stage:
         """One line of the timeline."""
         at = (time.perf_counter() - self.started) * 1000
         colour = {"agent": "cyan", "editor": "magenta", "daemon": "yellow", "check": "green"}.get(who, "white")
-        self.out.print(f"[dim]{at:8.1f} ms[/dim]  [{colour}]{who:7}[/{colour}] {escape(text)}", style=style)
+        line = f"[dim]{at:8.1f} ms[/dim]  [{colour}]{who:7}[/{colour}] {escape(text)}"
+        self.out.print(line, style=style, soft_wrap=True)
 
     def insist(self, holds: bool, text: str) -> None:
         """A claim of the demo: shown when it holds, and the demo fails when it does not."""
@@ -82,6 +88,7 @@ async def run_demo(*, pause_s: float, out: Console | None = None) -> bool:
         root = Path(directory).resolve()
         _copy_package(root)
         (root / "devtools.toml").write_text(CONFIGURATION, encoding="utf-8")
+        (root / "ruff.toml").write_text(LINTING, encoding="utf-8")
         try:
             async with asyncio.timeout(300):
                 await _play(stage, root)
@@ -178,7 +185,7 @@ async def _write_with_approval(
     diff = "".join(
         difflib.unified_diff(original.splitlines(True), written.splitlines(True), f"a/{TARGET}", f"b/{TARGET}")
     )
-    stage.out.print(Syntax(diff, "diff", background_color="default"))
+    stage.out.print(Syntax(diff, "diff", background_color="default", word_wrap=True))
     stage.insist(len(editor.answered) == 1, "the editor was asked once and answered by code action")
     decision: dict[str, Any] = result.get("decision", {})
     stage.insist(decision.get("by") == "editor", "the agent is told that an editor approved")
@@ -186,6 +193,7 @@ async def _write_with_approval(
     stage.insist("import os" not in written, "lint --fix removed the unused import before anything was written")
     errors = [item for item in result["delta"]["introduced"] if item["severity"] == "error"]
     stage.insist(not errors, "the checker finds no new error in what was written")
+    stage.insist(not result["delta"]["pending"], "nothing was left unjudged")
     stage.insist(result["written"] == [{"path": TARGET, "kind": "modified"}], "exactly one file was written")
 
 

@@ -14,7 +14,7 @@ from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.diagnostics import Diagnostic, Pending
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.pipeline import inplace
-from devtools_lsp.pipeline.judging import Transformed, judge, transform, uses
+from devtools_lsp.pipeline.judging import Transformed, judge, told, transform, uses
 from devtools_lsp.pipeline.once import Once
 from devtools_lsp.pipeline.prepare import select_paths
 from devtools_lsp.pipeline.preview import diff_of, preview_of
@@ -75,7 +75,7 @@ async def _judge(execution: Execution, engine_step: EngineStep, selected: Select
     judgements = await judge(execution.parts, engine_step, candidates, execution.workspace, execution.request.signal)
     _note_uses(execution, candidates)
     for judgement in judgements:
-        execution.diagnostics.extend(judgement.after)
+        execution.diagnostics.extend(told(judgement, execution.workspace))
         execution.diagnostics.extend(judgement.warnings)
     execution.judgements.extend(judgements)
 

@@ -293,6 +293,22 @@ def _overreach(step: str, engine_id: str, what: str) -> StepFailedError:
     return StepFailedError(f"{step}: engine {engine_id} {what}; nothing was taken", step=step, retry="no")
 
 
+def told(judgement: Judgement, workspace: Workspace) -> list[Diagnostic]:
+    """What a step says of a judgement: everything about the plan's own files; of files beside them, which were judged
+    because they depend on these, the errors and whatever the plan introduced. Their other old findings are nobody's
+    question, and stay in the count of unchanged ones.
+    """
+    beside = [item for item in judgement.after if item.path not in workspace.files]
+    if not beside:
+        return list(judgement.after)
+    introduced = set(summarize([judgement], workspace).introduced)
+    return [
+        item
+        for item in judgement.after
+        if item.path in workspace.files or item.severity == "error" or item in introduced
+    ]
+
+
 def summarize(judgements: Sequence[Judgement], workspace: Workspace) -> DiagnosticsDelta:
     """The per-plan delta: the last judgement of each engine and step, against the acquired state (SPEC 3.12.4)."""
     latest = {(judgement.engine_id, judgement.step): judgement for judgement in judgements}

@@ -19,7 +19,7 @@ from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.errors import CallCancelledError, DevToolsError, StepFailedError
 from devtools_lsp.pipeline import acquire, engine_steps, text_steps, write_steps
 from devtools_lsp.pipeline.asking import Asker
-from devtools_lsp.pipeline.judging import Judgement, summarize
+from devtools_lsp.pipeline.judging import Judgement, summarize, told
 from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest, StepContext
 from devtools_lsp.pipeline.prepare import Prepared, prepare
 from devtools_lsp.pipeline.stamping import rescope
@@ -231,7 +231,7 @@ def _publish(execution: Execution) -> None:
                 judgement.engine_id,
                 judgement.step,
                 sorted(valid),
-                rescope([item for item in judgement.after if item.path in set(valid)], workspace.files),
+                rescope([item for item in told(judgement, workspace) if item.path in set(valid)], workspace.files),
             )
 
 

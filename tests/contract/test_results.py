@@ -216,6 +216,26 @@ async def test_a_comparing_engine_is_asked_once_for_both_states(scene: Scene):
     assert [item.message for item in result.delta.resolved] == ["was"]
 
 
+@clause("3.15")
+async def test_old_warnings_of_dependents_are_counted_and_not_told(scene: Scene):
+    def found(message: str, severity: str = "warning") -> Finding:
+        return Finding(path="b.txt", severity=severity, message=message)  # type: ignore[arg-type]
+
+    async def compare(_call):
+        old = (found("old warning"), found("old error", "error"))
+        return Comparison(before=old, after=(*old, found("new warning")), judged=frozenset({"a.txt", "b.txt"}))
+
+    scene.engines = [DevEngine("whole", checks=(Capability(saying().checks[0].run, compare=compare),))]
+    scene.put({"a.txt": "old\n", "b.txt": "b\n"})
+    result = await scene.plan(
+        ["a.txt"], op("edit", path="a.txt", edits=[{"find": "old", "replace": "new"}]), op("check")
+    )
+    told = [item.message for item in result.diagnostics if item.engine_id == "whole"]
+    assert told == ["old error", "new warning"]
+    assert result.delta is not None
+    assert result.delta.unchanged == 2
+
+
 @clause("6.1")
 async def test_format_takes_the_first_candidate_of_each_extension(scene: Scene):
     scene.engines = [
