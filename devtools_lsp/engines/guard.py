@@ -33,11 +33,9 @@ while read -r verb group; do
 done
 for group in $groups; do kill -KILL "-$group"; done
 if [ -d /proc/self ]; then
-  for environ in /proc/[0-9]*/environ; do
-    if grep -qs "$1" "$environ"; then
-      pid=${environ#/proc/}
-      kill -KILL "${pid%/environ}"
-    fi
+  for environ in $(grep -ls "$1" /proc/[0-9]*/environ); do
+    pid=${environ#/proc/}
+    kill -KILL "${pid%/environ}"
   done
 fi
 exit 0

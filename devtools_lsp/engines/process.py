@@ -69,21 +69,10 @@ class ServerProcess(asyncio.SubprocessProtocol):
         on_exit: Callable[[], None],
     ) -> ServerProcess:
         """Start it; raises LaunchError."""
-        loop = asyncio.get_running_loop()
         process = cls(on_output, on_exit)
         process._guard = guard
         process._mark = mark
-        guard.ready()
-        try:
-            transport, _ = await loop.subprocess_exec(
-                lambda: process,
-                *command,
-                cwd=cwd,
-                env={**environment, **guard.environment(mark)},
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise LaunchError(f"cannot start {command[0]}: {error}") from error
+        transport = await _spawn(process, command, cwd, environment, guard, mark, stdin=True)
         process._transport = transport
         guard.add(process.pid)
         return process
@@ -184,6 +173,46 @@ class ServerProcess(asyncio.SubprocessProtocol):
         asyncio.get_running_loop().call_soon(self._on_exit)
 
 
+async def _spawn(
+    protocol: asyncio.SubprocessProtocol,
+    command: Sequence[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    guard: Guard,
+    mark: str,
+    *,
+    stdin: bool,
+) -> asyncio.SubprocessTransport:
+    """Start a process in a group of its own, watched by the guard; raises LaunchError.
+
+    A caller that is cancelled meanwhile waits for the start all the same, some milliseconds: only a child that is
+    known can be ended with all its group.
+    """
+    guard.ready()
+    starting = asyncio.ensure_future(
+        asyncio.get_running_loop().subprocess_exec(
+            lambda: protocol,
+            *command,
+            cwd=cwd,
+            env={**environment, **guard.environment(mark)},
+            start_new_session=True,
+            stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+        )
+    )
+    try:
+        transport, _ = await asyncio.shield(starting)
+    except (OSError, ValueError) as error:
+        raise LaunchError(f"cannot start {command[0]}: {error}") from error
+    except asyncio.CancelledError:
+        with contextlib.suppress(OSError, ValueError):
+            transport, _ = await starting
+            kill_group(transport.get_pid())
+            transport.close()
+        raise
+    guard.add(transport.get_pid())
+    return transport
+
+
 def kill_group(group: int) -> None:
     """SIGKILL a process group; nothing happens when it is gone."""
     if group > 0:
@@ -219,20 +248,8 @@ async def run_command(
     `sweep` also ends what left the group (some tens of milliseconds). Raises LaunchError.
     """
     started = time.monotonic()
-    guard.ready()
     run = _OneRun()
-    try:
-        transport, _ = await asyncio.get_running_loop().subprocess_exec(
-            lambda: run,
-            *command,
-            cwd=cwd,
-            env={**environment, **guard.environment(mark)},
-            start_new_session=True,
-            stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
-        )
-    except (OSError, ValueError) as error:
-        raise LaunchError(f"cannot start {command[0]}: {error}") from error
-    guard.add(run.pid)
+    transport = await _spawn(run, command, cwd, environment, guard, mark, stdin=stdin is not None)
     timed_out = False
     try:
         if stdin is not None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,25 @@ async def test_a_cancelled_command_is_killed(guard: Guard, engines: Any, tmp_pat
     with pytest.raises(asyncio.CancelledError):
         await running
     assert not alive(int((tmp_path / "pid").read_text()))
+
+
+async def test_cancelling_while_it_starts_leaves_nothing(guard: Guard, engines: Any) -> None:
+    """Whenever the cancellation comes, the call ends at once and nothing that was started goes on."""
+    for turns in range(12):
+        running = asyncio.create_task(run(guard, "sh", "-c", "sleep 61 & sleep 61", timeout_s=60))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        started = time.monotonic()
+        running.cancel()
+        await asyncio.wait({running})
+        assert running.cancelled()
+        assert time.monotonic() - started < 3
+
+    def sleeping() -> list[psutil.Process]:
+        family = psutil.Process().children(recursive=True)
+        return [p for p in family if p.status() != psutil.STATUS_ZOMBIE and "61" in p.cmdline()]
+
+    await engines.eventually(lambda: not sleeping(), what="all are gone")
 
 
 async def test_an_absent_program_is_named(guard: Guard) -> None:
