@@ -77,7 +77,7 @@ class ActivityLog:
             more_paths=max(0, len(paths) - MAX_PATHS) or None if paths is not None else None,
         )
         try:
-            self._append(msgspec.json.encode(line) + b"\n")
+            self._append(_one_line(msgspec.json.encode(line)) + b"\n")
             self._failing = False
         except (OSError, UnicodeEncodeError) as error:
             if not self._failing:
@@ -111,3 +111,14 @@ class ActivityLog:
 
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")
+
+
+_LINE_ENDS = {"\u0085".encode(): b"\\u0085", "\u2028".encode(): b"\\u2028", "\u2029".encode(): b"\\u2029"}
+
+
+def _one_line(data: bytes) -> bytes:
+    """JSON leaves some characters as they are that many readers take for the end of a line."""
+    if not data.isascii():
+        for character, escaped in _LINE_ENDS.items():
+            data = data.replace(character, escaped)
+    return data

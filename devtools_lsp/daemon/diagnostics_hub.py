@@ -196,7 +196,7 @@ class DiagnosticsHub:
         self._republish(self._findings.judged(judgement, digests))
 
     def _republish(self, paths: Iterable[str]) -> None:
-        for path in paths:
+        for path in sorted(paths):
             self._versions[path] = self._versions.get(path, 0) + 1
             self._stale[path] = None
         if self._stale and self._publishing is None and not self._closed:
