@@ -120,7 +120,7 @@ async def grep(
         return len(found) <= limits.max_matches * _COLLECTED_PER_SHOWN
 
     if place.missing:
-        outcome = Outcome(program or "ripgrep")
+        outcome = Outcome(program or "ripgrep", tells=True)
     else:
         query = Query(
             root=place.root,
@@ -179,7 +179,7 @@ async def glob(
     place = await asyncio.to_thread(locate, root, path, prefix, deny)
     remaining = wanted.below(len(prefix))
     seen = _Seen(place, deny)
-    found: list[str] = []
+    found = _FirstPaths(limits.max_paths)
     buffer = bytearray()
 
     def consume(data: bytes, _skipped: Skipped) -> bool:
@@ -190,11 +190,11 @@ async def glob(
                 continue
             name = seen.name(raw)
             if name is not None:
-                found.append(name)
+                found.add(name)
         return True
 
     if place.missing:
-        outcome = Outcome(program or "ripgrep")
+        outcome = Outcome(program or "ripgrep", tells=True)
     else:
         query = Query(
             root=place.root,
@@ -205,20 +205,19 @@ async def glob(
         )
         outcome = await run(query, consume, signal=signal, program=program)
     _raise_complaint(outcome, pattern)
-    found.sort()
-    shown = found[: limits.max_paths]
-    notes = _cap_notes(len(shown), len(found), outcome, "file", limits) + _skip_notes(
-        outcome, seen, place, deny, found=bool(found)
+    shown = found.first()
+    notes = _cap_notes(len(shown), found.total, outcome, "file", limits) + _skip_notes(
+        outcome, seen, place, deny, found=bool(shown)
     )
     lines = shown or ["no files match"]
-    if not found and "/" not in relative:
+    if not shown and "/" not in relative:
         notes.append(f"only names directly in {place.base or 'the root'} were meant; **/{relative} means any depth")
     return GlobResult(
         content="\n".join([*lines, *(f"[{note}]" for note in notes)]) + "\n",
         data={
             "paths": shown,
-            "total": len(found),
-            "truncated": len(found) > len(shown) or bool(outcome.stopped),
+            "total": found.total,
+            "truncated": found.total > len(shown) or bool(outcome.stopped),
             "engine": outcome.program,
             "skipped": _skip_data(outcome, seen),
             "notes": notes,
@@ -234,21 +233,21 @@ def _parsed(parse: Callable[[str], Glob], pattern: str) -> Glob:
 
 
 class _Seen:
-    """Decides, once for each path, whether it may be shown."""
+    """Decides whether a path that a program printed may be shown."""
 
     def __init__(self, place: Place, deny: Deny | None) -> None:
         self._deny = deny
         self._trees = ForeignTrees(Path(place.root))
-        self._inside_named_tree = place.base
-        self._names: dict[bytes, str | None] = {}
-        self.foreign: set[str] = set()
+        self._in_foreign_tree = self._trees.holds(place.base)
+        self._last: tuple[bytes, str | None] | None = None
+        self.foreign = 0
         self.unnameable = 0
 
     def name(self, raw: bytes) -> str | None:
-        """The root-relative path that a program printed, or None when it is not to be shown."""
-        if raw not in self._names:
-            self._names[raw] = self._judge(raw)
-        return self._names[raw]
+        """The root-relative path, or None when it is not to be shown; a file's matches come one after the other."""
+        if self._last is None or self._last[0] != raw:
+            self._last = (raw, self._judge(raw))
+        return self._last[1]
 
     def _judge(self, raw: bytes) -> str | None:
         try:
@@ -256,11 +255,30 @@ class _Seen:
         except UnicodeDecodeError:
             self.unnameable += 1
             return None
-        directory = parent_of(name)
-        if self._trees.holds(directory) and not self._trees.holds(self._inside_named_tree):
-            self.foreign.add(name)
+        if not self._in_foreign_tree and self._trees.holds(parent_of(name)):
+            self.foreign += 1
             return None
         return None if self._deny is not None and self._deny(name) else name
+
+
+class _FirstPaths:
+    """The first paths in order of their names, and how many there were: memory for the cap alone."""
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._kept: list[str] = []
+        self.total = 0
+
+    def add(self, path: str) -> None:
+        """One more."""
+        self.total += 1
+        self._kept.append(path)
+        if len(self._kept) >= 4 * self._cap + 100:
+            self._kept = self.first()
+
+    def first(self) -> list[str]:
+        """As many as the cap allows, sorted."""
+        return sorted(self._kept)[: self._cap]
 
 
 # -- what is said ------------------------------------------------------------------------------------------------
@@ -301,6 +319,8 @@ def _cap_notes(shown: int, total: int, outcome: Outcome, what: str, limits: Sear
         notes.append(f"showing the first {shown:,} of {total:,} {what}s; narrow the search to see the others")
     if outcome.program == "python":
         notes.append("ripgrep was not found: a slower search with Python's regular expressions was used")
+    elif not outcome.tells and not outcome.stopped:
+        notes.append("this version of ripgrep does not tell what it skipped")
     return notes
 
 
@@ -314,7 +334,7 @@ def _skip_notes(outcome: Outcome, seen: _Seen, place: Place, deny: Deny | None, 
         shown = f" ({', '.join(examples[:3])}{', …' if count > len(examples[:3]) else ''})" if examples else ""
         parts.append(f"{count:,} {_WORDS[reason]}{shown}")
     if seen.foreign:
-        parts.append(f"{len(seen.foreign):,} files in other worktrees")
+        parts.append(f"{seen.foreign:,} files in other worktrees")
     if seen.unnameable:
         parts.append(f"{seen.unnameable:,} files whose names are not UTF-8")
     if parts:
@@ -328,4 +348,4 @@ def _skip_notes(outcome: Outcome, seen: _Seen, place: Place, deny: Deny | None, 
 
 def _skip_data(outcome: Outcome, seen: _Seen) -> dict[str, int]:
     counts: dict[str, int] = {reason: outcome.skipped.counts.get(reason, 0) for reason in _WORDS}
-    return {**counts, "otherWorktrees": len(seen.foreign), "unnameable": seen.unnameable}
+    return {**counts, "otherWorktrees": seen.foreign, "unnameable": seen.unnameable}

@@ -21,7 +21,7 @@ _SNIFFED_BYTES = 64 * 1024
 
 
 class Walk:
-    """The files below a base directory that a search looks at, in order of their names."""
+    """The files below a base directory that a search looks at."""
 
     def __init__(self, rules: IgnoreRules | None, file_names: list[str]) -> None:
         self._rules = rules
@@ -32,23 +32,33 @@ class Walk:
         if Path(base or ".").is_file():
             yield base
             return
-        try:
-            with os.scandir(base or ".") as entries:
-                ordered = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            complain(f"./{base}: {error.strerror} (os error {error.errno})")
-            return
-        for entry in ordered:
-            path = f"{base}/{entry.name}" if base else entry.name
-            directory = entry.is_dir(follow_symlinks=False)
-            if entry.name in REPOSITORY_NAMES or (directory and entry.name in SKIPPED_DIRECTORIES):
-                ignoring(path, "Ignore(IgnoreMatch(Override))")
-            elif self._rules is not None and self._rules.entry_ignored(path, directory=directory):
-                ignoring(path, "Ignore(IgnoreMatch(Gitignore))")
-            elif directory:
-                yield from self.files(path)
-            elif entry.is_file(follow_symlinks=False) and self._named(entry.name):
-                yield path
+        pending = [base]
+        while pending:
+            directory = pending.pop()
+            try:
+                with os.scandir(directory or ".") as entries:
+                    found = list(entries)
+            except OSError as error:
+                complain(f"./{directory}: {error.strerror} (os error {error.errno})")
+                continue
+            for entry in found:
+                path = f"{directory}/{entry.name}" if directory else entry.name
+                if self._passes_over(path, entry):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(path)
+                elif entry.is_file(follow_symlinks=False) and self._named(entry.name):
+                    yield path
+
+    def _passes_over(self, path: str, entry: os.DirEntry[str]) -> bool:
+        directory = entry.is_dir(follow_symlinks=False)
+        if entry.name in REPOSITORY_NAMES or (directory and entry.name in SKIPPED_DIRECTORIES):
+            ignoring(path, "Ignore(IgnoreMatch(Override))")
+            return True
+        if self._rules is not None and self._rules.entry_ignored(path, directory=directory):
+            ignoring(path, "Ignore(IgnoreMatch(Gitignore))")
+            return True
+        return False
 
     def _named(self, name: str) -> bool:
         return not self._file_names or any(fnmatchcase(name, pattern) for pattern in self._file_names)
@@ -100,7 +110,17 @@ def grep(path: str, regex: re.Pattern[str], max_file_bytes: int, max_line_bytes:
 
 
 def main() -> int:
-    """Search as told by the arguments; 2 for a pattern that does not compile."""
+    """Search as told by the arguments; 2 for a pattern that does not compile, 3 for a breakdown."""
+    complain("DEBUG|this program tells what it passes over")
+    try:
+        return search()
+    except Exception as error:
+        complain(f"{type(error).__name__}: {error}")
+        return 3
+
+
+def search() -> int:
+    """Parse the arguments and print what matches."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--base", required=True)
     parser.add_argument("--regexp")

@@ -21,18 +21,21 @@ from pathlib import Path
 from typing import Literal
 
 from devtools_lsp.agent.search_rules import REPOSITORY_NAMES, SKIPPED_DIRECTORIES
-from devtools_lsp.errors import StepUnavailableError
+from devtools_lsp.errors import StepFailedError, StepUnavailableError
 from devtools_lsp.ports import Cancellation
 
 Program = Literal["ripgrep", "python"]
 SkipReason = Literal["ignored", "dependencies", "binary", "oversized", "unreadable"]
 
 _REPOSITORY_NAMES = frozenset(name.encode() for name in REPOSITORY_NAMES)
-_CHUNK = 256 * 1024
+_CHUNK = 64 * 1024
+"""Read and parsed at once: a few milliseconds of the loop."""
+
 _EXAMPLES = 5
 _COMPLAINT_BYTES = 4096
 _IGNORING = re.compile(rb"(?:^|: )ignoring \./(.*): (Ignore\(|\d+ bytes|found binary data)(.*)")
 _BINARY_MESSAGE = re.compile(rb": (?:WARNING: stopped searching binary file|binary file matches)")
+_UNKNOWN_OPTION = re.compile(r"unrecognized flag|unexpected argument|wasn't expected")
 _OMITTED = re.compile(rb" \[\.\.\. (?:\d+ more match(?:es)?|omitted end of long line)\]$")
 
 
@@ -74,12 +77,18 @@ class RawMatch:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a run ended. `complaint` is what the program said against its arguments; `stopped` why it was ended early."""
+    """How a run ended.
+
+    `complaint` is what the program said against its arguments, `stopped` why it was ended early, `status` its exit
+    status otherwise. `tells` is false for a ripgrep that did not say what it passes over.
+    """
 
     program: Program
     skipped: Skipped = field(default_factory=Skipped)
     complaint: str = ""
     stopped: Literal["", "timeout", "enough", "cancelled"] = ""
+    status: int = 0
+    tells: bool = False
     complaining: bool = False
 
 
@@ -108,9 +117,27 @@ async def run(
 ) -> Outcome:
     """Run the search; `consume` gets raw output and where to count, and returns False when it has enough.
 
-    Raises StepUnavailableError when neither program can be started. Cancelling the task, or `signal`, ends it.
+    Raises StepUnavailableError when neither program can be started, StepFailedError when it broke down. Cancelling
+    the task, or `signal`, ends it.
     """
     chosen: Program = program or ("ripgrep" if ripgrep() else "python")
+    outcome = await _run_once(query, consume, signal, chosen)
+    if chosen == "ripgrep" and _UNKNOWN_OPTION.search(outcome.complaint):
+        # An old ripgrep: the stand-in understands the question.
+        outcome = await _run_once(query, consume, signal, "python")
+    if not outcome.stopped and outcome.status not in (0, 1, 2):
+        raise StepFailedError(
+            f"the search program ({outcome.program}) ended with status {outcome.status}: "
+            f"{outcome.complaint.strip() or 'no message'}; try again",
+            step="search",
+            retry="yes",
+        )
+    return outcome
+
+
+async def _run_once(
+    query: Query, consume: Callable[[bytes, Skipped], bool], signal: Cancellation | None, chosen: Program
+) -> Outcome:
     argv = _ripgrep_argv(query) if chosen == "ripgrep" else _python_argv(query)
     environment = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "HOME") if name in os.environ}
     # The stand-in must find this package, and nothing that lies in the workspace.
@@ -141,6 +168,7 @@ async def run(
                 process.kill()
         # Its pipes end with it, so that this does not wait for anything else.
         await work
+    outcome.status = process.returncode or 0
     return outcome
 
 
@@ -252,15 +280,17 @@ async def _read_errors(stream: asyncio.StreamReader, outcome: Outcome) -> None:
 
 
 def _take_error(line: bytes, outcome: Outcome) -> None:
+    if line.startswith(b"rg: "):
+        # Lines without the prefix go on with the message before them, which may be a debug one.
+        debug = line.startswith(b"rg: DEBUG|")
+        outcome.tells = outcome.tells or debug
+        outcome.complaining = not debug and b"(os error " not in line
     found = _IGNORING.search(line)
     if found:
         reason = _reason(found[2], found[3])
         if reason is not None and found[1].rpartition(b"/")[2] not in _REPOSITORY_NAMES:
             outcome.skipped.add(reason, found[1].decode("utf-8", "replace"))
         return
-    if line.startswith(b"rg: "):
-        # Lines without the prefix go on with the message before them, which may be a debug one.
-        outcome.complaining = not line.startswith(b"rg: DEBUG|") and b"(os error " not in line
     text = line.decode("utf-8", "replace").removeprefix("rg: ")
     if "(os error " in text:
         outcome.skipped.add("unreadable", text.partition(": ")[0].removeprefix("./"))

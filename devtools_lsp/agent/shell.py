@@ -16,9 +16,9 @@ from typing import Any
 
 from devtools_lsp.agent import sandbox, shell_processes
 from devtools_lsp.agent.sandbox import Confinement, SandboxMode
-from devtools_lsp.agent.shell_launch import Exit, Launch, LeftBehind, Running
+from devtools_lsp.agent.shell_launch import Ended, Exit, Launch, LeftBehind, Running
 from devtools_lsp.agent.shell_output import CapturedOutput, OutputCapture, Stream
-from devtools_lsp.errors import BadArgumentError, StepUnavailableError
+from devtools_lsp.errors import BadArgumentError, CallCancelledError, StepUnavailableError
 from devtools_lsp.ports import Cancellation
 
 ENVIRONMENT_ALLOWED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "SHELL")
@@ -148,8 +148,9 @@ async def run_command(
 
     `on_output(stream, text)` is called on the event loop for each line as it comes, without its end (a burst comes
     as one text of many lines). Without `timeout_s` the settings' limit holds. Time-out and cancellation are
-    outcomes, not errors. Raises BadArgumentError for a command that cannot be passed on, StepUnavailableError when
-    it cannot be started, and what `check_command` raises.
+    outcomes, not errors, once the command runs. Raises BadArgumentError for a command that cannot be passed on,
+    StepUnavailableError when it cannot be started, CallCancelledError when it was cancelled before that, and what
+    `check_command` raises.
     """
     limit_s = settings.timeout_s if timeout_s is None else timeout_s
     _check(command, limit_s)
@@ -159,6 +160,8 @@ async def run_command(
     wrapped = sandbox.wrap(command, bounds, root, runner=settings.runner, hidden=settings.hidden)
     capture = OutputCapture(settings.max_output_bytes, on_output=on_output, redact=settings.redact)
     call = _Call(capture, signal or Cancellation(), limit_s)
+    if signal is not None and signal.cancelled:
+        raise CallCancelledError("cancelled before the command was started", step="bash")
     return await call.run(wrapped, command_environment(settings, os.environ), root, bounds)
 
 
@@ -260,13 +263,11 @@ class _Call:
             for pipe in pipes:
                 pipe.started()
             exit_, ended_because = await self._until_over(running)
-            surviving: tuple[int, ...] = ()
-            if exit_ is None:
-                surviving = await running.end()
-            else:
+            ended = Ended()
+            if exit_ is not None:
                 await self._drain(pipes)
-                if exit_.left:
-                    surviving = await running.end()
+            if exit_ is None or exit_.left:
+                ended = await running.end()
         finally:
             if running is not None:
                 running.release()
@@ -278,7 +279,7 @@ class _Call:
                 f"the sandbox could not be set up, so the command did not run: {output.stderr.strip()[:500]}",
                 step="bash",
             )
-        return self._tell(exit_, ended_because, surviving, output, bounds)
+        return self._tell(exit_, ended_because, ended, output, bounds)
 
     def _pipe(self, stream: Stream) -> _Pipe:
         return _Pipe(lambda data: self._capture.feed(stream, data, time.monotonic()))
@@ -310,12 +311,12 @@ class _Call:
         self,
         exit_: Exit | None,
         ended_because: str,
-        surviving: tuple[int, ...],
+        ended: Ended,
         output: CapturedOutput,
         bounds: Confinement,
     ) -> ShellResult:
         # Inside a sandbox what is left is the sandbox coming down; its own shell has reported the stragglers.
-        background = self._reported() if bounds.level == "bwrap" else exit_.left if exit_ is not None else ()
+        background = self._reported() if bounds.level == "bwrap" else ended.processes if exit_ is not None else ()
         code = exit_.status if exit_ is not None else None
         if code is not None and code < 0:
             code = 128 - code
@@ -334,8 +335,8 @@ class _Call:
             notes.append(
                 f"still running in the background when the shell ended, and ended with the call: {names}{more}"
             )
-        if surviving:
-            notes.append(f"could not be ended: pid {', '.join(map(str, surviving))}")
+        if ended.survivors:
+            notes.append(f"could not be ended: pid {', '.join(map(str, ended.survivors))}")
         if output.dropped_bytes:
             notes.append(f"{output.dropped_bytes:,} of {output.total_bytes:,} bytes of output were dropped")
         return ShellResult(
@@ -346,7 +347,7 @@ class _Call:
             duration_s=time.monotonic() - self._began,
             confinement=bounds,
             background=background,
-            surviving=surviving,
+            surviving=ended.survivors,
             notes=tuple(notes),
         )
 

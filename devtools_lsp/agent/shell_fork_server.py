@@ -13,8 +13,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from devtools_lsp.agent.shell_launch import END_BOUND_S, GRACE_S, Exit, Launch, LeftBehind
-from devtools_lsp.errors import StepUnavailableError
+from devtools_lsp.agent.shell_launch import END_BOUND_S, GRACE_S, Ended, Exit, Launch, LeftBehind
+from devtools_lsp.errors import StepFailedError, StepUnavailableError
 
 _SEND_BOUND_S = 5.0
 _FORGIVEN_LOSSES = 3
@@ -121,20 +121,31 @@ class KeptProcess:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
+        self._taken_on = False
         self._started: asyncio.Future[str | None] = self._loop.create_future()
         self._exited: asyncio.Future[Exit] = self._loop.create_future()
-        self._gone: asyncio.Future[tuple[int, ...]] = self._loop.create_future()
+        self._gone: asyncio.Future[Ended] = self._loop.create_future()
         self._loop.add_reader(control, self._readable)
 
     async def started(self) -> None:
-        """Return once the command runs; raises StepUnavailableError or ServerLostError."""
+        """Return once the command runs.
+
+        Raises StepUnavailableError when it cannot be started, ServerLostError when nobody has started it, so that
+        another way may be tried, and StepFailedError when that is not known.
+        """
         try:
             async with asyncio.timeout(_SEND_BOUND_S):
                 refusal = await self._started
-        except (TimeoutError, ServerLostError) as error:
+        except ServerLostError:
             self.release()
             await asyncio.to_thread(self._server.lost)
-            raise ServerLostError("no answer") from error
+            raise
+        except TimeoutError as error:
+            self.release()
+            await asyncio.to_thread(self._server.lost)
+            raise StepFailedError(
+                f"the command did not start within {_SEND_BOUND_S:g} s; whether it ran is not known", step="bash"
+            ) from error
         except asyncio.CancelledError:
             self.release()
             raise
@@ -147,15 +158,15 @@ class KeptProcess:
         """Wait until its first process ended."""
         return await asyncio.shield(self._exited)
 
-    async def end(self) -> tuple[int, ...]:
-        """End everything; the survivors."""
+    async def end(self) -> Ended:
+        """End everything."""
         if not self._gone.done():
             self._ask_to_end()
         try:
             async with asyncio.timeout(END_BOUND_S):
                 return await asyncio.shield(self._gone)
         except TimeoutError:
-            return ()
+            return Ended()
 
     def release(self) -> None:
         """Close the control socket, which the keeper takes as the wish to end everything."""
@@ -187,23 +198,29 @@ class KeptProcess:
             self._take(message)
 
     def _take(self, message: dict[str, Any]) -> None:
-        if "pid" in message:
+        if "keeper" in message:
+            self._taken_on = True
+        elif "pid" in message:
             self._started.set_result(None)
         elif "error" in message:
             self._started.set_result(str(message["error"]))
         elif "exit" in message:
-            left = tuple(LeftBehind(int(pid), str(command)) for pid, command in message["left"])
-            self._exited.set_result(Exit(int(message["exit"]), left))
+            self._exited.set_result(Exit(int(message["exit"]), bool(message["left"])))
         elif "gone" in message:
-            self._gone.set_result(tuple(int(pid) for pid in message["survivors"]))
+            processes = tuple(LeftBehind(int(pid), str(command)) for pid, command in message["ended"])
+            self._gone.set_result(Ended(processes, tuple(int(pid) for pid in message["survivors"])))
 
     def _settle(self) -> None:
         """The keeper is gone: nobody is going to answer what is still open."""
         if not self._started.done():
-            self._started.set_exception(ServerLostError("the fork server closed the connection"))
-            # Retrieved here as well: a released command's outcome may interest nobody.
-            self._started.exception()
+            if self._taken_on:
+                # It may have started the command, so that the command must not be started once more.
+                self._started.set_result(None)
+            else:
+                self._started.set_exception(ServerLostError("the fork server closed the connection"))
+                # Retrieved here as well: a released command's outcome may interest nobody.
+                self._started.exception()
         if not self._exited.done():
             self._exited.set_result(Exit(None))
         if not self._gone.done():
-            self._gone.set_result(())
+            self._gone.set_result(Ended())

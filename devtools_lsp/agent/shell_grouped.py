@@ -10,7 +10,7 @@ import subprocess
 
 import psutil
 
-from devtools_lsp.agent.shell_launch import GRACE_S, Exit, Launch, LeftBehind
+from devtools_lsp.agent.shell_launch import GRACE_S, Ended, Exit, Launch, LeftBehind
 from devtools_lsp.errors import StepUnavailableError
 
 _SAMPLE_INTERVAL_S = 0.2
@@ -55,14 +55,14 @@ class GroupedProcess:
         """Wait until its first process ended."""
         status = await self._process.wait()
         await self._look()
-        left = tuple(
-            LeftBehind(pid, _command_line(process)) for pid, process in self._seen.items() if _is_alive(process)
-        )
-        return Exit(status, left)
+        return Exit(status, any(_is_alive(process) for process in self._seen.values()))
 
-    async def end(self) -> tuple[int, ...]:
+    async def end(self) -> Ended:
         """SIGTERM, a moment, SIGKILL, and once more for what appeared meanwhile."""
         await self._look()
+        running = tuple(
+            LeftBehind(pid, _command_line(process)) for pid, process in self._seen.items() if _is_alive(process)
+        )
         self._signal_all(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE_S):
@@ -78,7 +78,7 @@ class GroupedProcess:
             async with asyncio.timeout(1.0):
                 await self._process.wait()
         self._sampler.cancel()
-        return tuple(self._alive())
+        return Ended(running, tuple(self._alive()))
 
     def release(self) -> None:
         """End what is known to run, at once."""

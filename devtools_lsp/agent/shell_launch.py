@@ -27,19 +27,30 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Exit:
+    """How a command's first process ended: `status` is negative for a signal, None when nobody saw it.
+
+    `left` says that something which it started still runs.
+    """
+
+    status: int | None
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """A process that still ran when the command itself had ended."""
+    """A process that still ran when everything was to end."""
 
     pid: int
     command: str
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
-    """How a command's first process ended: `status` is negative for a signal, None when nobody saw it."""
+class Ended:
+    """What was ended (the first few), and the pids of what could not be (none, unless the kernel refused)."""
 
-    status: int | None
-    left: tuple[LeftBehind, ...] = ()
+    processes: tuple[LeftBehind, ...] = ()
+    survivors: tuple[int, ...] = ()
 
 
 class Running(Protocol):
@@ -49,8 +60,8 @@ class Running(Protocol):
         """Wait until its first process ended."""
         ...
 
-    async def end(self) -> tuple[int, ...]:
-        """End it and everything it started; the pids that survived (none, unless the kernel refused)."""
+    async def end(self) -> Ended:
+        """End it and everything it started."""
         ...
 
     def release(self) -> None:

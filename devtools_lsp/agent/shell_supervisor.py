@@ -14,9 +14,11 @@ output, its standard error, perhaps its descriptor 3 (where a wrapper reports), 
 socket. `spare` keeps the polite SIGTERM from the command's first process (a sandbox that would pull the others down
 with it before they could tidy up).
 
-The keeper answers on the control socket in JSON lines: `{"pid"}`, or `{"error", "errno"}` and no more; then
-`{"exit": status, "left": [[pid, command line], ...]}` when the command's first process ended, and
-`{"gone": true, "survivors": [pid, ...]}` when nothing is left (or, after `GIVE_UP_S`, what could not be ended).
+The keeper answers on the control socket in JSON lines: `{"keeper"}` before it spawns anything, then `{"pid"}`, or
+`{"error", "errno"}` and no more; then
+`{"exit": status, "left": whether anything still runs}` when the command's first process ended, and
+`{"gone": true, "ended": [[pid, command line], ...], "survivors": [pid, ...]}` when nothing is left (or, after
+`GIVE_UP_S`, what could not be ended); `ended` is what still ran when the keeper was asked to end everything.
 Any byte on the control socket, or its end, asks the keeper to end everything; so a dead client leaves nothing
 behind. This module knows nothing of shells, sandboxes or output.
 """
@@ -147,6 +149,10 @@ class Keeper:
 
     def run(self, request: Request, outputs: list[int]) -> None:
         """Spawn, report, wait, end: returns when nothing is left."""
+        # Said first: whoever heard it knows that the command may have run, whatever happens to this process; and
+        # for a client that is gone nothing is started.
+        if not self._say({"keeper": os.getpid()}):
+            return
         try:
             os.chdir(request["cwd"])
             self._main = os.posix_spawn(
@@ -173,24 +179,21 @@ class Keeper:
         poller = select.poll()
         poller.register(self._wakeup.reader, select.POLLIN)
         poller.register(self._control, select.POLLIN)
-        reported = False
         while True:
             self._reap()
-            if self._status is not None and not reported:
-                reported = True
-                left = [] if self._childless else descendants()
-                self._say({"exit": self._status, "left": [[pid, command_line(pid)] for pid in left[:_SHOWN_PROCESSES]]})
+            self._report_exit()
             if self._childless:
-                self._say({"gone": True, "survivors": []})
+                self._say({"gone": True, "ended": [], "survivors": []})
                 return
             ready = [descriptor for descriptor, _ in poller.poll()]
             if self._control.fileno() in ready:
                 self._end_all()
                 return
 
-    def _report_exit(self, left: list[int]) -> None:
-        self._reported = True
-        self._say({"exit": self._status, "left": [[pid, command_line(pid)] for pid in left[:_SHOWN_PROCESSES]]})
+    def _report_exit(self) -> None:
+        if self._status is not None and not self._reported:
+            self._reported = True
+            self._say({"exit": self._status, "left": not self._childless})
 
     def _reap(self) -> None:
         self._wakeup.drain()
@@ -207,7 +210,9 @@ class Keeper:
 
     def _end_all(self) -> None:
         """SIGTERM and a moment to tidy up, then SIGKILL until nothing is left."""
-        for pid in descendants():
+        running = descendants()
+        ended = [[pid, command_line(pid)] for pid in running[:_SHOWN_PROCESSES]]
+        for pid in running:
             if pid != self._main or not self._spare:
                 send_signal(pid, signal.SIGTERM)
                 send_signal(pid, signal.SIGCONT)
@@ -229,9 +234,8 @@ class Keeper:
             self._linger(0.05)
             left = descendants()
         self._reap()
-        if self._status is not None and not self._reported:
-            self._report_exit([])
-        self._say({"gone": True, "survivors": left})
+        self._report_exit()
+        self._say({"gone": True, "ended": ended, "survivors": left})
 
     def _linger(self, seconds: float) -> None:
         """Wait until no child is left, at most so long."""
@@ -241,10 +245,13 @@ class Keeper:
             select.select([self._wakeup.reader], [], [], remaining)
             self._reap()
 
-    def _say(self, message: dict[str, object]) -> None:
-        """Tell the client, who may be gone."""
-        with contextlib.suppress(OSError):
+    def _say(self, message: dict[str, object]) -> bool:
+        """Tell the client; false when it is gone."""
+        try:
             self._control.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            return False
+        return True
 
 
 def receive_request(server: socket.socket) -> tuple[Request, list[int]] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -47,6 +49,15 @@ def running() -> Callable[[str], list[int]]:
         ]
 
     return find
+
+
+_naps = itertools.count()
+
+
+@pytest.fixture
+def nap() -> Callable[[], str]:
+    """A `sleep` of about a minute that no other test, and no other run of the tests, takes."""
+    return lambda: f"sleep 60.{os.getpid()}{next(_naps):04}"
 
 
 @pytest.fixture

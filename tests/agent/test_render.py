@@ -215,6 +215,14 @@ def test_every_reply_keeps_to_its_budget_and_nothing_is_dropped_unsaid(full: Res
     render_text(reply)
 
 
+def test_a_new_member_of_a_result_is_not_forgotten_in_cut_replies():
+    """Whoever adds a field decides what a cut reply does with it, here and in `render.py`."""
+    absent = {"delta", "decision"}
+    cut = render_reply(result(diagnostics=[finding()] * 500), ARTIFACT, inline_tokens=100)
+    fields = {field.encode_name for field in msgspec.structs.fields(Result)}
+    assert fields - absent == set(cut) - {"summary", "counts", "truncated", "artifact", "omitted"}
+
+
 @pytest.mark.parametrize("count", [10_000])
 def test_a_large_result_is_cut_quickly(count: int):
     """No more than 20 ms of the loop, whatever the checkers found."""

@@ -15,7 +15,7 @@ import pytest
 from devtools_lsp.agent import search_process
 from devtools_lsp.agent.search import GlobResult, GrepResult, SearchLimits, glob, grep
 from devtools_lsp.agent.search_process import Program
-from devtools_lsp.errors import BadArgumentError, CallCancelledError, PolicyError
+from devtools_lsp.errors import BadArgumentError, CallCancelledError, PolicyError, StepFailedError
 from devtools_lsp.ports import Cancellation
 
 PROGRAMS: list[Program] = ["ripgrep", "python"]
@@ -484,7 +484,7 @@ async def test_a_pattern_without_end_is_stopped(root: Path, plant):
     assert "stopped after 0.5 s: the answer is incomplete" in found.content
 
 
-async def test_cancellation_ends_the_program(root: Path, plant, running, eventually):
+async def test_cancellation_ends_the_program(root: Path, plant, eventually):
     plant({"a.txt": "a" * 200 + "b\n"})
     signal = Cancellation()
     call = asyncio.create_task(grep(str(root), "(a+)+$", program="python", signal=signal))
@@ -520,6 +520,46 @@ async def test_without_ripgrep_the_answer_says_so(root: Path, plant, monkeypatch
     found = await grep(str(root), "needle")
     assert found.data["engine"] == "python"
     assert "slower search" in found.content
+
+
+@pytest.fixture
+def fake_ripgrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Search with a shell script in ripgrep's place."""
+
+    def install(body: str) -> None:
+        program = tmp_path / "rg"
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(search_process, "ripgrep", lambda: str(program))
+
+    return install
+
+
+async def test_an_old_ripgrep_is_replaced_by_the_stand_in(root: Path, plant, fake_ripgrep):
+    plant({"a.txt": "needle\n"})
+    fake_ripgrep("echo 'rg: unrecognized flag --no-ignore-dot' >&2; exit 2")
+    found = await grep(str(root), "needle")
+    assert (found.data["engine"], found.data["total"]) == ("python", 1)
+
+
+async def test_a_ripgrep_that_keeps_silent_about_skips_is_said(root: Path, fake_ripgrep):
+    fake_ripgrep("exit 1")
+    assert "does not tell what it skipped" in (await grep(str(root), "needle")).content
+
+
+async def test_a_program_that_breaks_down_is_an_error_and_not_an_empty_answer(root: Path, fake_ripgrep):
+    fake_ripgrep("echo 'rg: out of luck' >&2; kill -9 $$")
+    with pytest.raises(StepFailedError, match="out of luck"):
+        await grep(str(root), "needle")
+
+
+async def test_a_deep_tree(lines, root: Path):
+    directory = root
+    for _ in range(300):
+        directory /= "d"
+    directory.mkdir(parents=True)
+    (directory / "a.txt").write_text("needle\n")
+    assert await lines("needle") == ["d/" * 300 + "a.txt:1"]
 
 
 async def test_nothing_of_the_workspace_is_imported(root: Path, plant):

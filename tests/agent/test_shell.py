@@ -16,7 +16,7 @@ import pytest
 
 from devtools_lsp.agent import sandbox, shell_processes
 from devtools_lsp.agent.shell import ShellResult, ShellSettings, confinement, run_command
-from devtools_lsp.errors import BadArgumentError, PolicyError, StepUnavailableError
+from devtools_lsp.errors import BadArgumentError, CallCancelledError, PolicyError, StepUnavailableError
 from devtools_lsp.ports import Cancellation
 
 Bash = Callable[..., "asyncio.Future[ShellResult]"]
@@ -128,15 +128,16 @@ async def test_committing_works(bash, repository: Path):
 # -- background, time-out, cancellation --------------------------------------------------------------------------
 
 
-async def test_a_background_child_does_not_hold_the_call_open(bash, running, eventually):
+async def test_a_background_child_does_not_hold_the_call_open(bash, nap, running, eventually):
     """Field case: the call returns, says what still ran, and leaves nothing."""
     began = time.monotonic()
-    done = await bash("sleep 45.071 & printf ready")
+    sleep = nap()
+    done = await bash(f"{sleep} & printf ready")
     assert time.monotonic() - began < 2
     assert (done.exit_code, done.output.stdout) == (0, "ready")
-    assert "sleep 45.071" in done.content
-    assert [process.command for process in done.background] == ["sleep 45.071"]
-    await eventually(lambda: not running("sleep 45.071"))
+    assert sleep in done.content
+    assert [process.command for process in done.background] == [sleep]
+    await eventually(lambda: not running(sleep))
 
 
 async def test_a_straggler_may_finish_its_sentence(bash):
@@ -145,15 +146,16 @@ async def test_a_straggler_may_finish_its_sentence(bash):
     assert done.background == () or "ended with the call" in done.content
 
 
-async def test_a_timeout_ends_the_call_and_the_detached_child(bash, running, eventually):
+async def test_a_timeout_ends_the_call_and_the_detached_child(bash, nap, running, eventually):
     """Field case: `setsid` does not help a child to outlive its call."""
     began = time.monotonic()
-    done = await bash("echo started; setsid sleep 60.072 & wait", timeout_s=0.7)
+    sleep = nap()
+    done = await bash(f"echo started; setsid {sleep} & wait", timeout_s=0.7)
     assert time.monotonic() - began < 5
     assert (done.timed_out, done.exit_code, done.surviving) == (True, None, ())
     assert "started\n" in done.content
     assert "timed out after 0.7 s" in done.content
-    await eventually(lambda: not running("sleep 60.072"))
+    await eventually(lambda: not running(sleep))
 
 
 DOUBLE_FORK = """
@@ -172,15 +174,13 @@ certain = pytest.mark.parametrize("level", ["bwrap", "subreaper"], indirect=True
 
 @certain
 @pytest.mark.parametrize("how", ["timeout", "cancel", "task"])
-async def test_a_double_forked_child_that_ignores_sigterm_dies(
-    level: str, bash, root: Path, running, eventually, how: str
-):
-    seconds = f"61.{['timeout', 'cancel', 'task'].index(how)}73"
+async def test_a_double_forked_child_that_ignores_sigterm_dies(bash, root: Path, nap, running, eventually, how: str):
     (root / "daemonize.py").write_text(DOUBLE_FORK)
+    detached, attached = nap(), nap()
     signal = Cancellation()
-    command = f"python3 -S daemonize.py {seconds}; sleep 62.{seconds[3:]}"
+    command = f"python3 -S daemonize.py {detached.split()[1]}; {attached}"
     call = asyncio.create_task(bash(command, timeout_s=2.0 if how == "timeout" else 60, signal=signal))
-    await eventually(lambda: running(f"sleep {seconds}") and running(f"sleep 62.{seconds[3:]}"))
+    await eventually(lambda: running(detached) and running(attached))
     if how == "cancel":
         signal.cancel()
     if how == "task":
@@ -191,34 +191,36 @@ async def test_a_double_forked_child_that_ignores_sigterm_dies(
         done = await call
         assert (done.timed_out, done.cancelled) == (how == "timeout", how == "cancel")
         assert done.surviving == ()
-        assert not running(f"sleep {seconds}"), "it is dead before the call returns"
-    await eventually(lambda: not running(f"sleep {seconds}") and not running(f"sleep 62.{seconds[3:]}"))
+        assert not running(detached), "it is dead before the call returns"
+    await eventually(lambda: not running(detached) and not running(attached))
 
 
-async def test_cancelling_ends_the_tree(bash, running, eventually):
+async def test_cancelling_ends_the_tree(bash, nap, running, eventually):
     signal = Cancellation()
-    call = asyncio.create_task(bash("sleep 63.1 & sleep 63.2 | sleep 63.3", timeout_s=60, signal=signal))
-    await eventually(lambda: all(running(f"sleep 63.{n}") for n in (1, 2, 3)))
+    first, second, third = nap(), nap(), nap()
+    call = asyncio.create_task(bash(f"{first} & {second} | {third}", timeout_s=60, signal=signal))
+    await eventually(lambda: all(running(sleep) for sleep in (first, second, third)))
     signal.cancel()
     done = await call
     assert done.cancelled
     assert "cancelled" in done.content
-    assert not any(running(f"sleep 63.{n}") for n in (1, 2, 3))
+    assert not any(running(sleep) for sleep in (first, second, third))
 
 
 @certain
-async def test_a_fork_bomb_of_stubborn_children_is_ended(level: str, bash, running, eventually):
-    bomb = "trap '' TERM; i=0; while :; do setsid sleep 64.074 & i=$((i+1)); [ $i -gt 200 ] && sleep 64.075; done"
+async def test_a_fork_bomb_of_stubborn_children_is_ended(bash, nap, running, eventually):
+    child, parent = nap(), nap()
+    bomb = f"trap '' TERM; i=0; while :; do setsid {child} & i=$((i+1)); [ $i -gt 200 ] && {parent}; done"
     done = await bash(bomb, timeout_s=1.0)
     assert done.timed_out
     assert done.surviving == ()
-    await eventually(lambda: not running("sleep 64.074") and not running("sleep 64.075"))
+    await eventually(lambda: not running(child) and not running(parent))
 
 
 @certain
 async def test_tools_may_tidy_up_before_they_are_ended(bash, root: Path):
     """SIGTERM comes first: a lock file does not stay behind."""
-    done = await bash("touch lock; trap 'rm lock; exit 1' TERM; echo locked; sleep 65 & wait", timeout_s=0.7)
+    done = await bash("touch lock; trap 'rm lock; exit 1' TERM; echo locked; sleep 60 & wait", timeout_s=0.7)
     assert done.output.stdout == "locked\n"
     assert not (root / "lock").exists()
 
@@ -356,6 +358,14 @@ async def test_refused_arguments(root: Path, command: str, timeout_s: float, wor
 async def test_the_longest_command_runs(bash):
     done = await bash("echo " + "x" * (131_071 - 5))
     assert len(done.output.stdout) == 131_071 - 4
+
+
+async def test_cancelled_before_it_started(root: Path):
+    signal = Cancellation()
+    signal.cancel()
+    with pytest.raises(CallCancelledError):
+        await run_command(str(root), "touch ran", settings=ShellSettings(), signal=signal)
+    assert not (root / "ran").exists()
 
 
 async def test_a_command_rule_refuses_before_anything_starts(root: Path):

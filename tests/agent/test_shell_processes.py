@@ -23,12 +23,21 @@ def supervisors_of(pid: int) -> list[psutil.Process]:
     return [child for child in psutil.Process(pid).children() if "shell_supervisor.py" in " ".join(child.cmdline())]
 
 
-async def test_a_command_that_kills_its_keeper_is_ended_all_the_same(root: Path, running, eventually):
-    done = await run_command(str(root), "setsid sleep 71.1 & kill -9 $PPID; sleep 71.2", settings=BARE)
+async def test_a_command_that_kills_its_keeper_is_ended_all_the_same(root: Path, nap, running, eventually):
+    detached, attached = nap(), nap()
+    done = await run_command(str(root), f"setsid {detached} & kill -9 $PPID; {attached}", settings=BARE)
     assert done.exit_code is None
     assert "outcome is unknown" in done.content
-    await eventually(lambda: not running("sleep 71.1") and not running("sleep 71.2"))
+    await eventually(lambda: not running(detached) and not running(attached))
     assert (await run_command(str(root), "echo next", settings=BARE)).output.stdout == "next\n"
+
+
+async def test_no_command_runs_twice(root: Path):
+    """Not even when its keeper dies before it has told that the command runs."""
+    for _ in range(20):
+        await run_command(str(root), "kill -9 $PPID; echo ran >> ran", settings=BARE)
+    await run_command(str(root), "true", settings=BARE)
+    assert (root / "ran").read_text().count("ran") <= 20
 
 
 async def test_a_killed_fork_server_is_replaced_and_running_commands_go_on(root: Path, eventually):
@@ -57,20 +66,23 @@ async def test_without_a_working_fork_server_commands_still_run(root: Path, monk
 DYING_CLIENT = """
 import asyncio, sys
 from devtools_lsp.agent.shell import ShellSettings, run_command
-asyncio.run(run_command(sys.argv[1], "setsid sleep 72.1 & sleep 72.2", settings=ShellSettings(sandbox=sys.argv[2])))
+asyncio.run(run_command(sys.argv[1], sys.argv[3], settings=ShellSettings(sandbox=sys.argv[2])))
 """
 
 
 @pytest.mark.parametrize("sandbox", ["none", "auto"])
-async def test_a_daemon_killed_outright_leaves_no_process_behind(root: Path, running, eventually, sandbox: str):
-    client = subprocess.Popen([sys.executable, "-c", DYING_CLIENT, str(root), sandbox])
+async def test_a_daemon_killed_outright_leaves_no_process_behind(root: Path, nap, running, eventually, sandbox: str):
+    detached, attached = nap(), nap()
+    client = subprocess.Popen(
+        [sys.executable, "-c", DYING_CLIENT, str(root), sandbox, f"setsid {detached} & {attached}"]
+    )
     try:
-        await eventually(lambda: running("sleep 72.1") and running("sleep 72.2"), within_s=10)
+        await eventually(lambda: running(detached) and running(attached), within_s=10)
         (server,) = supervisors_of(client.pid)
     finally:
         client.kill()
         client.wait()
-    await eventually(lambda: not running("sleep 72.1") and not running("sleep 72.2"))
+    await eventually(lambda: not running(detached) and not running(attached))
     await eventually(lambda: not psutil.pid_exists(server.pid) or server.status() == psutil.STATUS_ZOMBIE)
 
 
@@ -102,8 +114,8 @@ async def test_ending_twice_and_releasing_late_is_harmless(root: Path, monkeypat
         launch = Launch(["sleep", "75"], dict(os.environ), str(root), null.fileno(), null.fileno())
         process, certain = await shell_processes.start(launch)
     assert certain != fallback
-    assert await process.end() == ()
-    assert await process.end() == ()
+    assert (await process.end()).survivors == ()
+    assert (await process.end()).survivors == ()
     assert (await process.exited()).status in (-15, -9)
     process.release()
     process.release()
