@@ -37,6 +37,7 @@ class HeadlessEditor:
         self.answered: list[str] = []
         self.failures: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._judged: dict[str, asyncio.Event] = {}
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
@@ -127,6 +128,8 @@ class HeadlessEditor:
             return
         if message["method"] == "textDocument/publishDiagnostics":
             self._published(message["params"])
+        if message["method"] == "devtools/approvalUpdated":
+            self._consequences_of(str(message["params"]["id"])).set()
         self._told(message["method"], message.get("params"))
 
     def _published(self, params: dict[str, Any]) -> None:
@@ -139,9 +142,14 @@ class HeadlessEditor:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
+    def _consequences_of(self, approval: str) -> asyncio.Event:
+        return self._judged.setdefault(approval, asyncio.Event())
+
     async def _approve(self, uri: str, item: dict[str, Any]) -> None:
-        """What a person does: open the quick fixes on the diagnostic, choose Approve."""
+        """What a person does: see what it would break, open the quick fixes on the diagnostic, choose Approve."""
         try:
+            async with asyncio.timeout(ANSWER_BOUND_S):
+                await self._consequences_of(str(item["data"]["approvalId"])).wait()
             actions = await self.request(
                 "textDocument/codeAction",
                 {"textDocument": {"uri": uri}, "range": item["range"], "context": {"diagnostics": [item]}},

@@ -1,0 +1,25 @@
+"""The demo is a test: it exits non-zero when anything in it is not as it should be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+
+@pytest.mark.timeout(240)
+def test_the_demo_is_as_it_should_be(tool: Callable[[str], str]):
+    tool("ruff")
+    tool("basedpyright-langserver")
+    done = subprocess.run(
+        [sys.executable, "-m", "devtools_lsp", "demo", "--fast"],
+        capture_output=True,
+        text=True,
+        timeout=230,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert "everything was as it should be" in done.stdout
+    assert "approved by editor" in done.stdout
