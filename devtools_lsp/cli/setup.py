@@ -46,33 +46,35 @@ def init(
     as_json: JsonOption = False,
 ) -> None:
     """An existing configuration is never overwritten."""
+    from devtools_lsp.cli.proposal import propose_configuration
     from devtools_lsp.config import FILE_NAME, load_configuration
     from devtools_lsp.engines.detect import detect
 
     found = checked_root(root)
     target = found / FILE_NAME
     try:
-        if not dry_run and load_configuration(found).source is not None:
-            source = load_configuration(found).source
+        existing = load_configuration(found).source
+        if existing is not None and not dry_run:
             raise InvalidConfigError(
-                f"{source.name if source else FILE_NAME} configures this root already; edit it, or remove it and run "
-                "init again"
+                f"{existing.name} configures this root already; edit it, or remove it and run init again"
             )
         detected = detect(found)
     except DevToolsError as error:
         refuse(error)
-    text = detected.to_toml()
+    text = propose_configuration(detected)
     terminal = Terminal.of(as_json)
     if dry_run:
         typer.echo(text, nl=False)
         return
     with target.open("x", encoding="utf-8") as file:
         file.write(text)
-    names = [engine.id for engine in detected.engines]
+    names = [entry.preset for entry in detected.engines if entry.wanted]
     if as_json:
-        terminal.show({"path": FILE_NAME, "engines": names})
+        terminal.show({"path": str(target), "engines": names, "interpreter": detected.interpreter})
         return
     terminal.out.print(f"wrote {target}: engines {', '.join(names) or '(none found)'}; read it before you rely on it")
+    if detected.interpreter is not None:
+        terminal.out.print(f"the project's interpreter: {detected.interpreter}")
 
 
 def doctor(root: RootOption = None, as_json: JsonOption = False) -> None:
@@ -124,11 +126,14 @@ async def _examine(root: Path, configuration: Any) -> list[dict[str, Any]]:
     for spec in configuration.engines:
         # One after the other: engines that start at once would be slow for each other's sake.
         report = await probe(spec, root)
+        times = [f"first answer {report.first_s:.2f} s"] if report.first_s is not None else []
+        times += [f"warm {report.warm_s * 1000:.0f} ms"] if report.warm_s is not None else []
+        about = ", ".join([f"{report.version or 'unknown version'}", report.path or "no program", *times])
         reports.append(
             {
                 "name": f"engine {spec.id}",
-                "ok": report.ok,
-                "message": report.message,
+                "ok": report.state == "ok",
+                "message": f"{report.message} ({about})" if report.path else report.message,
                 **({"remedy": report.remedy} if report.remedy else {}),
             }
         )
