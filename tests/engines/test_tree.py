@@ -1,0 +1,115 @@
+"""The project's files and what happens to them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from devtools_lsp.engines import tree as tree_module
+from devtools_lsp.engines.tree import FileEvent, ProjectTree
+
+
+async def swept(root: Path) -> ProjectTree:
+    tree = ProjectTree(root)
+    await tree.sweep()
+    return tree
+
+
+async def test_what_is_not_part_of_a_project(tmp_path: Path) -> None:
+    for path in (
+        "a.py",
+        "sub/b.py",
+        ".git/config",
+        "node_modules/x/y.js",
+        "env/pyvenv.cfg",
+        "env/lib/z.py",
+        ".ruff.toml",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    tree = await swept(tmp_path)
+    assert sorted(tree.files) == [".ruff.toml", "a.py", "sub/b.py"]
+    assert tree.with_extensions(frozenset({"py"})) == ["a.py", "sub/b.py"]
+
+
+async def test_a_sweep_tells_what_came_changed_and_went(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "b").write_text("1")
+    tree = await swept(tmp_path)
+    assert tree.events_since(0) == []
+    (tmp_path / "a").write_text("22")
+    (tmp_path / "b").unlink()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/c").write_text("")
+    await tree.sweep()
+    assert tree.events_since(0) == [
+        FileEvent("new", "created"),
+        FileEvent("b", "deleted"),
+        FileEvent("new/c", "created"),
+        FileEvent("a", "changed"),
+    ]
+    revision = tree.revision
+    await tree.sweep()
+    assert tree.events_since(revision) == []
+
+
+async def test_what_was_announced_is_not_told_again(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    tree = await swept(tmp_path)
+    (tmp_path / "a").write_text("22")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/b").write_text("1")
+    tree.note([FileEvent("a", "changed"), FileEvent("new/b", "created"), FileEvent("new", "created")])
+    await tree.sweep()
+    assert tree.events_since(0) == [
+        FileEvent("a", "changed"),
+        FileEvent("new", "created"),
+        FileEvent("new/b", "created"),
+    ]
+
+
+async def test_an_announcement_is_checked_against_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    tree = await swept(tmp_path)
+    tree.note([FileEvent("a", "deleted"), FileEvent("never", "created")])
+    assert tree.events_since(0) == []
+    (tmp_path / "a").unlink()
+    tree.note([FileEvent("a", "changed")])
+    assert tree.events_since(0) == [FileEvent("a", "deleted")]
+
+
+async def test_a_sweep_that_began_before_is_not_enough(tmp_path: Path) -> None:
+    tree = await swept(tmp_path)
+    first = asyncio.create_task(tree.sweep())
+    await asyncio.sleep(0)
+    (tmp_path / "late").write_text("")
+    await tree.sweep()
+    await first
+    assert "late" in tree.files
+
+
+async def test_too_many_events_are_not_told_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_module, "MAX_EVENTS_KEPT", 3)
+    tree = await swept(tmp_path)
+    for number in range(5):
+        (tmp_path / f"f{number}").write_text("")
+    await tree.sweep()
+    assert tree.events_since(0) is None
+    assert tree.events_since(tree.revision - 3) is not None
+
+
+async def test_only_text_is_read(tmp_path: Path) -> None:
+    tree = await swept(tmp_path)
+    (tmp_path / "crlf").write_bytes(b"\xef\xbb\xbfa\r\nb")
+    (tmp_path / "latin").write_bytes(b"\xe9")
+    assert tree.read("crlf") == "a\nb"
+    assert tree.read("latin") is None
+    assert tree.read("absent") is None
+    assert tree.read(".") is None
+
+
+async def test_a_root_that_vanished_is_empty(tmp_path: Path) -> None:
+    tree = await swept(tmp_path / "gone")
+    assert tree.files == {}
