@@ -241,8 +241,9 @@ class Approvals:
             stopped.cancel()
             if waiting.follow is not None:
                 waiting.follow.cancel()
-            # Whoever awaited the gate was cancelled as a task.
+            # When nothing ended it so far, whoever awaited the gate was cancelled as a task.
             self._end(waiting, "withdrawn", "agent")
+            abandon(waiting.decision)
 
     async def _follow(self, waiting: _Waiting, context: GateContext) -> None:
         """Find out what it would introduce and resolve, and say so; say as well when that takes too long."""

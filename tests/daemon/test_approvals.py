@@ -224,10 +224,13 @@ async def test_a_cancel_while_a_rule_waits_for_the_checkers_is_heard(bench: Any,
     assert view.told == []
 
 
-async def test_it_survives_every_editor_and_is_offered_to_the_next(bench: Any, view: Any, new_view: Any):
+async def test_it_survives_every_editor_and_is_offered_to_the_next(
+    bench: Any, view: Any, new_view: Any, eventually: Any
+):
     bench.put({"a.py": "x\n"})
     asked = bench.edit("a.py", "y\n")
     approval = await bench.waiting()
+    await eventually(lambda: view.events(approval.id) == ["requested", "updated"])
     bench.approvals.detach(view)
     assert bench.approvals.deciders == 0
     assert not asked.task.done()
