@@ -122,8 +122,9 @@ class Carrier:
                 self._journal.discard(f"{self._id}.strays")
 
     def _at(self, path: str, doing: str) -> None:
-        """Note where we are, for the message of a failure."""
+        """Begin with the next path: for the message of a failure, and because descriptors may be closed now."""
         self._failing, self._doing = path, doing
+        self._parents.trim()
 
     # -- before the intent ---------------------------------------------------------------------------------------
 
@@ -272,11 +273,10 @@ class Carrier:
         point("journal:placed")
 
     def _sync(self, steps: Sequence[_Step], directories: Sequence[str]) -> None:
-        self._doing = "write"
         point("journal:sync")
         touched = {parent_of(step.effect.path) for step in steps} | {parent_of(path) for path in directories}
         for directory in sorted(touched):
-            self._failing = directory
+            self._at(directory, "write")
             self._parents.sync(directory)
 
     # -- taking back ---------------------------------------------------------------------------------------------
@@ -287,6 +287,7 @@ class Carrier:
         reverter = Reverter(self._journal.descriptor, self._id, self._parents.of)
         self._parents.forget()
         for step in reversed(self._placed):
+            self._parents.trim()
             try:
                 reverter.revert(step.entry)
             except (OSError, DevToolsError):

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from devtools_lsp.errors import DevToolsError, StepUnavailableError
@@ -19,13 +18,14 @@ from devtools_lsp.fs.disk import LocalDisk, Symlinks
 from devtools_lsp.fs.journal import Journal, Retention
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.recovery import RecoveryReport, recover
+from devtools_lsp.fs.threads import Workers
 from devtools_lsp.fs.transaction import Transaction, Witness
 from devtools_lsp.fs.undo import UndoPlan, mark_undone, plan_undo
 from devtools_lsp.fs.walk import RootWalk
 from devtools_lsp.ports import Access, Cancellation, DirectoryEntry, FileStat, Mutation
 
 _T = TypeVar("_T")
-_THREADS = 4
+_READERS = 3
 
 
 class LocalFileSystem:
@@ -56,7 +56,8 @@ class LocalFileSystem:
         self.disk = LocalDisk(self._walk, symlinks, policy)
         self._policy = policy
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="devtools-lsp-fs")
+        self._readers = Workers(_READERS, "devtools-lsp-read")
+        self._changer = Workers(1, "devtools-lsp-write")
 
     @property
     def atomic(self) -> bool:
@@ -65,7 +66,8 @@ class LocalFileSystem:
 
     def close(self) -> None:
         """Wait for what is running and give everything back. A second call does nothing."""
-        self._threads.shutdown()
+        self._readers.close()
+        self._changer.close()
         with self._lock:
             if self.journal is not None:
                 self.journal.close()
@@ -140,7 +142,7 @@ class LocalFileSystem:
         await self._change(lambda: self.commit_now(plan, mutations, make_parents=make_parents, witness=witness))
         if self.journal is not None and self.journal.crowded():
             # Nobody waits for the sweeping: what it removes is out of reach already.
-            self._threads.submit(self._prune)
+            self._changer.post(self._prune)
 
     def commit_now(
         self,
@@ -150,7 +152,7 @@ class LocalFileSystem:
         make_parents: bool = False,
         witness: Witness | None = None,
     ) -> None:
-        """`commit`, blocking, without the lock: for callers that own the thread."""
+        """`commit`, blocking: for callers that own the thread."""
         if self.journal is None:
             raise StepUnavailableError("this file system was opened without a journal, so it has no commit")
         transaction = Transaction(
@@ -161,7 +163,8 @@ class LocalFileSystem:
             make_parents=make_parents,
             witness=witness,
         )
-        transaction.commit(plan, mutations)
+        with self._lock:
+            transaction.commit(plan, mutations)
 
     # -- recovery and undo ---------------------------------------------------------------------------------------
 
@@ -207,16 +210,11 @@ class LocalFileSystem:
     # -- threads -------------------------------------------------------------------------------------------------
 
     async def _hop(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await self._readers.submit(work)
 
     async def _change(self, work: Callable[[], _T]) -> _T:
-        """Run one change at a time, and wait for its end even if the caller is cancelled meanwhile."""
-
-        def locked() -> _T:
-            with self._lock:
-                return work()
-
-        future = asyncio.get_running_loop().run_in_executor(self._threads, locked)
+        """Run one change after the other, and wait for its end even if the caller is cancelled meanwhile."""
+        future = self._changer.submit(work)
         cancelled: asyncio.CancelledError | None = None
         while not future.done():
             try:

@@ -155,6 +155,7 @@ def fold(component: str) -> str:
     return text
 
 
+@lru_cache(maxsize=8192)
 def fold_path(path: str) -> str:
     """Every component of a path folded."""
     return "/".join(fold(component) for component in path.split("/"))

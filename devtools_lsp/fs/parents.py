@@ -21,13 +21,18 @@ _MAX_FILES = 32
 
 
 class OpenParents:
-    """A bounded cache of trails and of the files that were looked at. Close it, or use it as a context."""
+    """Open trails, and the files that were looked at. Use it as a context.
+
+    Nothing is closed behind a caller's back: a descriptor that it got holds until the next `trim` or `forget`, which
+    belong between two paths, never inside the work on one.
+    """
 
     def __init__(self, walk: RootWalk, policy: PathPolicy | None) -> None:
         self.walk = walk
         self.policy = policy
         self.protected: Protected | None = policy.protected() if policy is not None else None
         self._trails: dict[str, Trail] = {}
+        self._directories: dict[str, int] = {}
         self._files: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -37,13 +42,24 @@ class OpenParents:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.forget()
-        while self._files:
-            os.close(self._files.popitem()[1])
+        self._close_files()
 
     def forget(self) -> None:
         """Close the directories, so that the next use walks again."""
+        self._directories.clear()
         while self._trails:
             self._trails.popitem()[1].close()
+
+    def trim(self) -> None:
+        """Close what is open if that is a lot, so that a transaction over many directories needs few descriptors."""
+        if len(self._trails) > _MAX_DIRECTORIES:
+            self.forget()
+        if len(self._files) > _MAX_FILES:
+            self._close_files()
+
+    def _close_files(self) -> None:
+        while self._files:
+            os.close(self._files.popitem()[1])
 
     def of(self, path: str) -> Trail:
         """The trail to a path's directory; its leaf may be a sibling's. Raises PolicyError and OSError."""
@@ -66,16 +82,13 @@ class OpenParents:
         if directory in self._trails:
             trail.close()
             return
-        if len(self._trails) >= _MAX_DIRECTORIES:
-            self._trails.pop(next(iter(self._trails))).close()
         self._trails[directory] = trail
+        self._directories.update(trail.directories())
 
     def directory(self, path: str) -> int | None:
         """The descriptor of an existing directory; None when it is absent."""
-        for trail in self._trails.values():
-            descriptor = trail.directory(path)
-            if descriptor is not None:
-                return descriptor
+        if path in self._directories:
+            return self._directories[path]
         trail = self.of(f"{path}/." if path else ".")
         return None if trail.missing else trail.descriptor
 
@@ -100,8 +113,8 @@ class OpenParents:
             descriptor, status = open_regular(path.rpartition("/")[2], trail.descriptor)
         except FileNotFoundError:
             return None
-        if len(self._files) >= _MAX_FILES:
-            os.close(self._files.pop(next(iter(self._files))))
+        if path in self._files:
+            os.close(self._files.pop(path))
         self._files[path] = descriptor
         return descriptor, status
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from devtools_lsp.errors import BadArgumentError, InvalidConfigError, PolicyError
@@ -43,6 +44,7 @@ class PathPolicy:
         self._allow_write = _patterns("allow_write", allow_write)
         self._deny_write = _with_folded(_patterns("deny_write", deny_write))
         self._deny_read = _with_folded(_patterns("deny_read", deny_read))
+        self._name_verdict = lru_cache(maxsize=4096)(self._judge_name)
         self._own = frozenset(fold_path(path) for path in own_paths if not path.startswith("/"))
         self._places = ProtectedPlaces(root, own_paths) if root is not None else None
 
@@ -75,13 +77,20 @@ class PathPolicy:
 
     def judge_name(self, path: str) -> None:
         """The part of `judge` for writing that takes the name alone: mandatory names and the operator's rules."""
+        why = self._name_verdict(path)
+        if why is not None:
+            raise _refused(path, why)
+
+    def _judge_name(self, path: str) -> str | None:
+        """Why a name is closed, None when it is open. Depends on nothing else, so answers are remembered."""
         component = denied_component(path)
         if component is not None:
-            raise _refused(path, f"{component!r} is protected: no rule and no approval opens it")
+            return f"{component!r} is protected: no rule and no approval opens it"
         if _denied(self._deny_write, path):
-            raise _refused(path, "writing it is denied by the policy (deny_write)")
+            return "writing it is denied by the policy (deny_write)"
         if not any(pattern.matches(path, dot_names=True) for pattern in self._allow_write):
-            raise _refused(path, "the policy allows no writing there (allow_write)")
+            return "the policy allows no writing there (allow_write)"
+        return None
 
     def judge_identities(self, path: str, identities: Iterable[Identity], protected: Protected) -> None:
         """The part of `judge` for writing that compares what was opened on the way with the protected places."""

@@ -28,6 +28,8 @@ GIT = (
 """How our own git calls begin, so that reading a repository runs nothing of it. None of them runs a hook."""
 
 _GIT_TIMEOUT_S = 5.0
+_SETTLED_S = 0.05
+"""How long an answer is taken for current without looking: one call of a tool asks several times."""
 _RECHECK_S = 1.0
 _GIT_PARTS = ("", "hooks", "info", "objects", "refs", "modules", "worktrees", "logs")
 
@@ -54,6 +56,7 @@ class ProtectedPlaces:
         self._watched: list[str] = []
         self._seen: tuple[object, ...] = ()
         self._expires = 0.0
+        self._checked = float("-inf")
         self._git_directories: list[str] = []
         self._top = self._root
         self._hooks: str | None = None
@@ -62,9 +65,14 @@ class ProtectedPlaces:
         self._current = Protected()
 
     def current(self) -> Protected:
-        """The places as they are now: asked anew when a file that decides them changed, at least once a second."""
+        """The places as they are now, give or take 50 ms: asked anew when a file that decides them changed, and at
+        least once a second.
+        """
         with self._lock:
             now = time.monotonic()
+            if now < self._checked + _SETTLED_S:
+                return self._current
+            self._checked = now
             unchanged = self._expires > 0.0 and self._seen == self._fingerprint()
             if unchanged and now < self._expires:
                 return self._current

@@ -101,6 +101,7 @@ class Transaction:
         if path in self._resolved:
             return self._resolved[path]
         self._failing, self._doing = path, "write"
+        parents.trim()
         trail = self._walk.walk(path, follow=self._follow)
         try:
             if not trail.name:
@@ -135,6 +136,7 @@ class Transaction:
 
     def _look(self, path: str, parents: OpenParents) -> str | None:
         self._failing, self._doing = path, "read"
+        parents.trim()
         try:
             found = parents.look_at(path)
         except PolicyError as error:
@@ -150,6 +152,7 @@ class Transaction:
 
     def _is_absent(self, path: str, parents: OpenParents) -> bool:
         self._failing, self._doing = path, "make the directory"
+        parents.trim()
         trail = parents.of(path)
         if trail.missing:
             return True
@@ -184,6 +187,7 @@ class Transaction:
 
 def _presence(parents: OpenParents) -> Callable[[str, str], bool]:
     def present(directory: str, name: str) -> bool:
+        parents.trim()
         descriptor = parents.directory(directory)
         return descriptor is not None and inode_at(name, descriptor) is not None
 

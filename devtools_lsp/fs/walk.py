@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -74,12 +74,13 @@ class Trail:
         """The resolved root-relative path of the leaf's directory."""
         return "/".join((*self.parents, *self.missing))
 
-    def directory(self, path: str) -> int | None:
-        """The descriptor of a directory that this walk went through last; None when it did not."""
-        parts = tuple(path.split("/")) if path else ()
-        if self.parents[: len(parts)] != parts:
-            return None
-        return self._opened[len(parts) - 1] if parts else self._root
+    def directories(self) -> Generator[tuple[str, int]]:
+        """Every directory that this walk went through and holds open, with its resolved path."""
+        path = ""
+        yield path, self._root
+        for name, descriptor in zip(self.parents, self._opened, strict=True):
+            path = f"{path}/{name}" if path else name
+            yield path, descriptor
 
     def close(self) -> None:
         """Close every descriptor of the walk."""
