@@ -10,8 +10,9 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from devtools_lsp.core.linediff import differences, lines_of
+from devtools_lsp.core.linediff import differences
 from devtools_lsp.core.nearmiss import mistaken_form, nearest
 from devtools_lsp.errors import BadArgumentError, Match, StepFailedError
 from devtools_lsp.text import Span, line_of, to_lf, unwritable
@@ -98,17 +99,22 @@ class _Claims:
 
 
 def _narrowed(start: int, find: str, replacement: str) -> list[Span]:
-    """The spans within a match that differ, line by line."""
-    if "\n" not in find or find == replacement:
-        return [] if find == replacement else [Span(start, start + len(find), replacement)]
-    old, new = lines_of(find), lines_of(replacement)
+    """The spans within a match that differ, row by row; a match begins and ends anywhere in its first and last row."""
+    old, new = find.split("\n"), replacement.split("\n")
+    offsets = [*accumulate((len(row) + 1 for row in old), initial=start)]
+    offsets[-1] = start + len(find)
     spans: list[Span] = []
-    position, passed = start, 0
     for gap in differences(old, new):
-        position += sum(map(len, old[passed : gap.old_start]))
-        end = position + sum(map(len, old[gap.old_start : gap.old_end]))
-        spans.append(Span(position, end, "".join(new[gap.new_start : gap.new_end])))
-        position, passed = end, gap.old_end
+        first, last = offsets[gap.old_start], offsets[gap.old_end]
+        rows = new[gap.new_start : gap.new_end]
+        if gap.old_end < len(old):
+            spans.append(Span(first, last, "".join(row + "\n" for row in rows)))
+        elif gap.old_start == len(old):
+            spans.append(Span(first, last, "".join("\n" + row for row in rows)))
+        elif rows:
+            spans.append(Span(first, last, "\n".join(rows)))
+        else:
+            spans.append(Span(first - 1, last, ""))
     return spans
 
 

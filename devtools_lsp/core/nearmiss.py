@@ -289,7 +289,9 @@ def _aligned(line: str, row: str) -> tuple[int, int]:
     shared, length = _shared_piece(line, row)
     begin = max(0, line.find(row[shared : shared + length]) - shared)
     end = begin + len(row)
-    # A word that the cut would split belongs to the part as a whole.
+    # A word that a cut would split belongs to the part as a whole.
+    while begin > 0 and line[begin - 1].isalnum() and line[begin].isalnum():
+        begin -= 1
     while end < len(line) and line[end - 1].isalnum() and line[end].isalnum():
         end += 1
     return begin, end

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from devtools_lsp.core.patch.malformed import EXAMPLE, malformed, shown
+from devtools_lsp.core.patch.malformed import EXAMPLE, authored_path, malformed, shown
 from devtools_lsp.core.patch.operations import (
     AddFile,
     DeleteFile,
@@ -66,7 +66,8 @@ class _Parser:
                 )
             else:
                 self._at += 1
-        raise malformed(f"the patch ends without {END}; was it cut off?", max(1, self._number - 1))
+        last = max(index for index, line in enumerate(self._lines) if line.strip())
+        raise malformed(f"the patch ends without {END}; was it cut off?", self._first + last)
 
     def _refuse_rest(self) -> None:
         for index in range(self._at + 1, len(self._lines)):
@@ -97,10 +98,7 @@ class _Parser:
         return UpdateFile(path, tuple(hunks), move_to, line=number)
 
     def _path(self, raw: str) -> str:
-        path = comparable(raw.strip(" \t"))
-        if not path:
-            raise malformed("a path is missing after the colon", self._number)
-        return path
+        return authored_path(raw.strip(" \t"), self._number)
 
     def _added(self, path: str) -> str:
         content: list[str] = []
@@ -179,15 +177,6 @@ class _Parser:
 
 
 def anchor_text(line: str) -> str | None:
-    """The text of an `@@` line without the marks, None when it has none."""
+    """The text of an `@@` line without the marks, None when it has none or only dots that stand for numbers."""
     text = line[2:].rstrip().removesuffix("@@").rstrip().removeprefix(" ")
-    return text if text.strip() else None
-
-
-def comparable(path: str) -> str:
-    """A path with its empty and `.` segments left out, by text alone; a leading slash and `..` stay as written."""
-    if "//" not in path and "./" not in path and not path.endswith("/."):
-        return path
-    absolute = path.startswith("/")
-    kept = "/".join(segment for segment in path.split("/") if segment not in ("", "."))
-    return "/" + kept if absolute else kept
+    return text if text.strip() not in ("", "...", "…") else None

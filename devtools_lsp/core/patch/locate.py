@@ -98,6 +98,23 @@ class Locator:
     # -- hunks with lines to find --------------------------------------------------------------------------------
 
     def _match(self, hunk: PatchHunk, rows: Sequence[str], scopes: Sequence[_Scope] | None, name: str) -> Place:
+        place = self._tolerant(hunk, rows, scopes, name)
+        if place is None and len(rows) > 1 and hunk.lines[-1] == PatchLine(" ", ""):
+            # Whoever splits a text at its line breaks sees an empty line behind the last one.
+            shorter = replace(hunk, lines=hunk.lines[:-1], at_end=True)
+            place = self._tolerant(shorter, rows[:-1], scopes, name)
+            if place is not None:
+                place = place._replace(
+                    remarks=(*place.remarks, "without the empty line that it has after the last one")
+                )
+        if place is None:
+            raise self._no_match(hunk, rows, scopes, name)
+        return place
+
+    def _tolerant(
+        self, hunk: PatchHunk, rows: Sequence[str], scopes: Sequence[_Scope] | None, name: str
+    ) -> Place | None:
+        """The one place at the strictest tier that has any."""
         for tier, tolerance in enumerate(_TOLERANCES):
             found = self._scoped([_key(row, tier) for row in rows], tier, hunk, scopes, name)
             if len(found) > 1:
@@ -105,15 +122,7 @@ class Locator:
             if found:
                 place = found[0]
                 return place if tolerance is None else place._replace(remarks=(tolerance, *place.remarks))
-        if len(rows) > 1 and hunk.lines[-1] == PatchLine(" ", ""):
-            # Whoever splits a text at its line breaks sees an empty line behind the last one.
-            shorter = replace(hunk, lines=hunk.lines[:-1], at_end=True)
-            try:
-                place = self._match(shorter, rows[:-1], scopes, name)
-            except StepFailedError:
-                raise self._no_match(hunk, rows, scopes, name) from None
-            return place._replace(remarks=(*place.remarks, "without the empty line that it has after the last one"))
-        raise self._no_match(hunk, rows, scopes, name)
+        return None
 
     def _scoped(
         self, keys: Sequence[str], tier: int, hunk: PatchHunk, scopes: Sequence[_Scope] | None, name: str

@@ -1,8 +1,9 @@
-"""The one way in which a patch is refused for its form: E_DEV_BAD_ARG with the line (SPEC 3.6.2)."""
+"""How both dialects refuse a patch for its form (E_DEV_BAD_ARG with the line, SPEC 3.6.2) and take its paths."""
 
 from __future__ import annotations
 
 from devtools_lsp.errors import BadArgumentError
+from devtools_lsp.paths import MAX_PATH_BYTES
 
 EXAMPLE = "*** Begin Patch\n*** Update File: path/to/file\n@@\n-old line\n+new line\n*** End Patch"
 """A short valid patch that messages show."""
@@ -18,3 +19,16 @@ def malformed(message: str, line: int, *, path: str | None = None) -> BadArgumen
 def shown(line: str) -> str:
     """A line of a patch as a message quotes it."""
     return repr(line if len(line) <= 80 else line[:80] + "…")
+
+
+def authored_path(path: str, line: int) -> str:
+    """A path with its empty and `.` segments left out, by text alone; a leading slash and `..` stay as written.
+
+    Raises the error for a path that is empty or longer than any file system takes.
+    """
+    if len(path) > MAX_PATH_BYTES:
+        raise malformed(f"the path {shown(path)} is too long", line)
+    kept = "/".join(segment for segment in path.split("/") if segment not in ("", "."))
+    if not kept:
+        raise malformed("a path is missing", line)
+    return "/" + kept if path.startswith("/") else kept

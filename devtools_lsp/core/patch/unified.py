@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from unidiff.errors import UnidiffParseError
 from unidiff.patch import PatchSet
 
-from devtools_lsp.core.patch.envelope import anchor_text, comparable
-from devtools_lsp.core.patch.malformed import malformed, shown
+from devtools_lsp.core.patch.envelope import anchor_text
+from devtools_lsp.core.patch.malformed import authored_path, malformed, shown
 from devtools_lsp.core.patch.operations import (
     NO_NEWLINE,
     AddFile,
@@ -166,12 +166,12 @@ class _Scanner:
         elif _BINARY.fullmatch(line):
             section.refuse(number, "binary content")
             return True
-        elif line.startswith(("copy from ", "copy to ")):
-            section.refuse(number, "a copy of another file (add the new file with its content instead)")
-        elif line.startswith("rename from "):
-            section.rename_from = line.removeprefix("rename from ")
-        elif line.startswith("rename to "):
-            section.rename_to = line.removeprefix("rename to ")
+        elif line.startswith(("rename from ", "copy from ")):
+            section.rename_from = line.partition(" from ")[2]
+        elif line.startswith(("rename to ", "copy to ")):
+            section.rename_to = line.partition(" to ")[2]
+            if line.startswith("copy"):
+                section.refuse(number, "a copy of another file (add the new file with its content instead)")
         elif not line.startswith(("similarity index ", "dissimilarity index ")):
             if _BETWEEN.fullmatch(line) or _SIGNATURE.fullmatch(line) or line.startswith("diff "):
                 return True
@@ -216,8 +216,10 @@ class _Scanner:
         while old_left > 0 or new_left > 0:
             line = self._lines[self._at] if self._at < len(self._lines) else None
             sign = None if line is None else line[:1] or " "
+            if line == "" and not (old_left and new_left):
+                sign = None
             if line is None or sign is None or sign not in " +-\\":
-                end = "the patch ends" if line is None else f"{shown(line)} follows"
+                end = f"{shown(line)} follows" if line else "the patch ends"
                 raise malformed(
                     f"the @@ line says {old_count} old and {new_count} new lines, but {end} after "
                     f"{old_count - old_left} and {new_count - new_left}: correct its counts, or write a bare '@@'",
@@ -304,20 +306,20 @@ def _names(section: _Section) -> tuple[str | None, str | None]:
     old, new = _split_git_names(section.git_names, section.line)
     old, new = _without_prefixes(old, new)
     if section.added:
-        return None, comparable(new)
+        return None, authored_path(new, section.line)
     if section.deleted:
-        return comparable(old), None
+        return authored_path(old, section.line), None
     if old != new:
         raise malformed(
-            f"{old} and {new} differ: say 'rename from {old}' and 'rename to {new}' below the 'diff --git' line",
+            f"{shown(old)} and {shown(new)} differ: say 'rename from' and 'rename to' below the 'diff --git' line",
             section.line,
         )
-    return comparable(old), comparable(new)
+    return authored_path(old, section.line), authored_path(new, section.line)
 
 
 def _bare(raw: str, line: int) -> str:
     """A name as `rename` lines have it: without prefix, perhaps quoted."""
-    return comparable(_unquoted(raw, line)[0] if raw.startswith('"') else raw)
+    return authored_path(_unquoted(raw, line)[0] if raw.startswith('"') else raw, line)
 
 
 def _header_name(raw: str, line: int) -> str:
@@ -347,11 +349,11 @@ def _split_git_names(names: str, line: int) -> tuple[str, str]:
     if names.endswith('"') and ' "' in names:
         place = names.index(' "')
         return names[:place], _unquoted(names[place + 1 :], line)[0]
-    for place in (match.start() for match in re.finditer(" ", names)):
-        old, new = names[:place], names[place + 1 :]
-        bare_old, bare_new = _without_prefixes(old, new)
-        if bare_old == bare_new:
-            return old, new
+    # Names that are equal but for prefixes of one length have the blank between them in the middle.
+    middle = len(names) // 2
+    old, new = names[:middle], names[middle + 1 :]
+    if names[middle : middle + 1] == " " and len(set(_without_prefixes(old, new))) == 1:
+        return old, new
     old, blank, new = names.partition(" ")
     if not blank or " " in new:
         raise malformed("the names of the 'diff --git' line cannot be told apart; add '--- ' and '+++ ' lines", line)
@@ -369,17 +371,17 @@ def _unprefixed(old: str, new: str, section: _Section) -> tuple[str | None, str 
     if old == new == _NULL:
         raise malformed("both names are /dev/null", section.line)
     if old == _NULL:
-        return None, comparable(_one_sided(new, 1, section))
+        return None, authored_path(_one_sided(new, 1, section), section.line)
     if new == _NULL:
-        return comparable(_one_sided(old, 0, section)), None
+        return authored_path(_one_sided(old, 0, section), section.line), None
     bare_old, bare_new = _without_prefixes(old, new)
     if bare_old == bare_new:
-        return comparable(bare_old), comparable(bare_new)
+        return authored_path(bare_old, section.line), authored_path(bare_new, section.line)
     if section.git_names is not None and _split_git_names(section.git_names, section.line) == (old, new):
-        return comparable(bare_old), comparable(bare_new)
+        return authored_path(bare_old, section.line), authored_path(bare_new, section.line)
     raise malformed(
-        f"'--- {old}' and '+++ {new}' name two files: use one name, or a 'diff --git' header with 'rename from' and "
-        "'rename to' to move the file",
+        f"{shown('--- ' + old)} and {shown('+++ ' + new)} name two files: use one name, or move the file with a "
+        "'diff --git' header, 'rename from' and 'rename to'",
         section.line,
     )
 
@@ -397,26 +399,36 @@ def _one_sided(name: str, side: int, section: _Section) -> str:
 
 
 def _read_hunks(section: _Section) -> Iterator[PatchHunk]:
-    """The section's hunks as `unidiff` reads them in their repaired frame."""
-    for frame in section.hunks:
-        old_count = sum(line[0] in " -" for line in frame.body)
-        new_count = sum(line[0] in " +" for line in frame.body)
-        repaired = ["--- file\n", "+++ file\n", f"@@ -1,{old_count} +1,{new_count} @@\n"]
-        repaired += [(NO_NEWLINE if line.startswith("\\") else line) + "\n" for line in frame.body]
-        try:
-            (hunk,) = PatchSet(repaired)[0]
-        except UnidiffParseError as error:
-            raise malformed(str(error).strip(), frame.line) from error
+    """The section's hunks as `unidiff` reads them in their repaired frames."""
+    if not section.hunks:
+        return
+    try:
+        read = PatchSet(_repaired(section.hunks))[0]
+    except UnidiffParseError as error:
+        raise malformed(str(error).strip(), section.hunks[0].line) from error
+    for frame, hunk in zip(section.hunks, read, strict=True):
         rows: list[PatchLine] = []
         old_open = new_open = False
         for offset, line in enumerate(hunk):
-            if line.line_type == "\\":
-                if not rows:
-                    raise malformed("'\\ No newline at end of file' belongs below a line", frame.body_line + offset)
+            if line.line_type != "\\":
+                rows.append(PatchLine(line.line_type, line.value.removesuffix("\n")))
+            elif rows:
                 old_open |= rows[-1].sign != "+"
                 new_open |= rows[-1].sign != "-"
             else:
-                rows.append(PatchLine(line.line_type, line.value.removesuffix("\n")))
+                raise malformed(f"{NO_NEWLINE!r} belongs below a line", frame.body_line + offset)
         yield PatchHunk(
             tuple(rows), frame.anchors, start=frame.start, old_open=old_open, new_open=new_open, line=frame.line
         )
+
+
+def _repaired(frames: Sequence[_Hunk]) -> Iterator[str]:
+    """The hunks with true counts under a neutral name; any marker of a missing line break in its known words."""
+    yield "--- file\n"
+    yield "+++ file\n"
+    for frame in frames:
+        old_count = sum(line[0] in " -" for line in frame.body)
+        new_count = sum(line[0] in " +" for line in frame.body)
+        yield f"@@ -1,{old_count} +1,{new_count} @@\n"
+        for line in frame.body:
+            yield (NO_NEWLINE if line[0] == "\\" else line) + "\n"
