@@ -170,6 +170,11 @@ def _loop_time(deadline: float) -> float:
     return asyncio.get_running_loop().time() + deadline - time.monotonic()
 
 
+def _why_it_stopped(findings: Sequence[Finding], answer: _Answer) -> str:
+    first = f"{findings[0].path}:{findings[0].line}: {findings[0].message}" if findings else answer.err.strip()[-300:]
+    return f"mypy stopped and did not check this: {first or 'it gave no reason'}"
+
+
 def _ignored(data: bytes) -> None:
     del data
 
@@ -289,7 +294,7 @@ class DmypyEngine:
             findings = parse_output(self._output, answer.out, resolve, text_of)
         except OutputError as error:
             raise DaemonFailedError(f"its output was not understood: {error}") from error
-        why = "" if whole else NARROW if only else "mypy stopped at an error that keeps it from checking the rest"
+        why = "" if whole else NARROW if only else _why_it_stopped(findings, answer)
         return _Said(tuple(findings), whole, only, why)
 
     def _handles(self, path: str) -> bool:

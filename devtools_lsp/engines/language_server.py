@@ -121,12 +121,12 @@ class LanguageServerEngine:
     async def _format(
         self, session: Session, call: EngineCall, path: str, deadline: float
     ) -> tuple[str, list[Finding]]:
-        """Format one file. A server that answers "no edits" to a broken text is asked why."""
+        """Format one file. A server that gives no answer but "null", as for a broken text, is asked why."""
         text = await session.format(path, deadline=deadline)
-        if text != call.texts[path]:
+        if text is not None:
             return text, []
-        broken = await session.syntax_problems(path, text, deadline=deadline)
-        return text, [_not_formatted(finding) for finding in broken[:1]]
+        broken = await session.syntax_problems(path, call.texts[path], deadline=deadline)
+        return call.texts[path], [_not_formatted(finding) for finding in broken[:1]]
 
     async def _fix(self, session: Session, call: EngineCall, path: str, deadline: float) -> tuple[str, list[Finding]]:
         """Fix one file; the findings that the fixes removed are reported, because a fix may remove code."""

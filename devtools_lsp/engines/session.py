@@ -51,6 +51,7 @@ from devtools_lsp.text import apply_spans, to_lf
 RETRY_FIRST_S = 0.01
 RETRY_LAST_S = 0.25
 MAX_FIX_ROUNDS = 10
+SYNTAX_WAIT_S = 2.0
 
 _ANYTHING: msgspec.json.Decoder[msgspec.Raw] = msgspec.json.Decoder(msgspec.Raw)
 _INITIALIZED: msgspec.json.Decoder[InitializeResult] = msgspec.json.Decoder(InitializeResult)
@@ -408,13 +409,8 @@ class Session:
         rules = self.spec.syntax_rules
         if not rules:
             return []
-        if self.spec.diagnostics == "push":
-            pushed = self.connection.pushed.get(self.uri(path))
-            current = pushed is not None and pushed.version == self.documents[path].version
-            found = self._findings(path, pushed.diagnostics, lambda: text) if pushed is not None and current else []
-        else:
-            answer = await self.judge(path, lambda: text, deadline=deadline)
-            found = answer.findings if isinstance(answer, Judged) else answer.seen
+        answer = await self.judge(path, lambda: text, deadline=min(deadline, time.monotonic() + SYNTAX_WAIT_S))
+        found = answer.findings if isinstance(answer, Judged) else answer.seen
         return [finding for finding in found if finding.rule in rules]
 
     def _findings(self, path: str, items: Sequence[LspDiagnostic], text: Callable[[], str | None]) -> list[Finding]:
@@ -443,8 +439,11 @@ class Session:
                 async with asyncio.timeout(remaining):
                     await self.connection.changed()
 
-    async def format(self, path: str, *, deadline: float) -> str:
-        """The formatted text of an open document; raises NotOfferedError, ServerRefusedError, ValueError."""
+    async def format(self, path: str, *, deadline: float) -> str | None:
+        """The formatted text of an open document, None when the server gives no edits: well formed, or refused.
+
+        Raises NotOfferedError, ServerRefusedError, ValueError.
+        """
         await self._wait_for_offer("textDocument/formatting", "documentFormattingProvider", deadline)
         document = self.documents[path]
         edits = await self.connection.request(
@@ -453,7 +452,7 @@ class Session:
             _EDITS,
             timeout_s=max(deadline - time.monotonic(), 0.001),
         )
-        return self._edited(document.text, edits or [])
+        return self._edited(document.text, edits) if edits is not None else None
 
     def _edited(self, text: str, edits: list[TextEdit]) -> str:
         return to_lf(apply_spans(text, TextPositions(text, self.encoding).from_lsp_edits(edits)))
