@@ -40,7 +40,8 @@ class Approval:
     `shown` grows: first the diff alone, then its consequences. `remember` is the rule that "remember" would leave
     behind, None when nothing can be. `existing` are the files that are on disk and concerned. `baseline` maps each
     file to the SHA-256 that it must still have for the approval to mean what was shown; None is "nothing there".
-    `counts` are (added, removed) lines by path; `unseen` is everything invisible in what is added.
+    `counts` are (added, removed) lines by path; `unseen` is everything invisible in what is added. `hunk_bytes` and
+    `argument_bytes` are what the texts take on the wire, so that nobody has to measure them again.
     """
 
     id: str
@@ -54,6 +55,8 @@ class Approval:
     baseline: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     unseen: tuple[Unseen, ...] = ()
+    hunk_bytes: int = 0
+    argument_bytes: int = 0
     status: Status = "pending"
     by: str = ""
 
@@ -109,9 +112,12 @@ def to_wire(
     texts beyond `hunk_bytes` are left out and how large they are (their ids and lines stay, and `devtools/diff` has
     them whole), and whether long strings in `args` beyond `argument_bytes` are cut.
     """
-    files, left_out, left_bytes = _fit(approval.shown.files, hunk_bytes)
+    files: Sequence[FileChange] = approval.shown.files
+    left_out = left_bytes = 0
+    if approval.hunk_bytes > hunk_bytes:
+        files, left_out, left_bytes = _fit(files, hunk_bytes)
     call = approval.question.call.to_wire()
-    cut = len(msgspec.json.encode(call["args"])) > argument_bytes
+    cut = approval.argument_bytes > argument_bytes
     if cut:
         call["args"] = _cut(call["args"])
     shown = approval.shown
@@ -141,8 +147,9 @@ def list_to_wire(approvals: Sequence[Approval], *, total_bytes: int = MAX_HUNK_B
     for approval in approvals:
         item = to_wire(approval, hunk_bytes=left, argument_bytes=min(left, MAX_ARGUMENT_BYTES))
         items.append(item)
-        left = max(0, left - sum(_size(hunk) for file in item["files"] for hunk in file.hunks))
-        left = max(0, left - len(msgspec.json.encode(item["args"])))
+        left_out = item.get("truncated", {}).get("bytes", 0)
+        arguments = 0 if item.get("truncated", {}).get("args") else approval.argument_bytes
+        left = max(0, left - (approval.hunk_bytes - left_out) - arguments)
     return items
 
 
@@ -158,14 +165,12 @@ def _cut(value: Any) -> Any:
 
 
 def _fit(files: Sequence[FileChange], budget: int) -> tuple[Sequence[FileChange], int, int]:
-    if sum(_size(hunk) for file in files for hunk in file.hunks) <= budget:
-        return files, 0, 0
     fitted: list[FileChange] = []
     left_out = left_bytes = 0
     for file in files:
         hunks: list[Hunk] = []
         for hunk in file.hunks:
-            size = _size(hunk)
+            size = size_of(hunk)
             if size <= budget:
                 budget -= size
                 hunks.append(hunk)
@@ -177,6 +182,6 @@ def _fit(files: Sequence[FileChange], budget: int) -> tuple[Sequence[FileChange]
     return fitted, left_out, left_bytes
 
 
-def _size(hunk: Hunk) -> int:
+def size_of(hunk: Hunk) -> int:
     """What a hunk's text takes in JSON, nearly: each line end costs one byte more there."""
     return len(hunk.text.encode("utf-8", "surrogatepass")) + hunk.text.count("\n")

@@ -212,6 +212,8 @@ class Approvals:
             baseline=found.baseline,
             counts=found.counts,
             unseen=found.unseen,
+            hunk_bytes=found.hunk_bytes,
+            argument_bytes=found.argument_bytes,
         )
         waiting = _Waiting(approval, asyncio.get_running_loop().create_future())
         self._waiting[approval.id] = waiting

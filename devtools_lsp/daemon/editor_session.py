@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,7 @@ from devtools_lsp.wire.messages import (
 _log = logging.getLogger(__name__)
 
 DIAGNOSTICS_ID = "devtools-lsp"
+BACKLOG_SLICE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ class EditorSession:
         self._uris = UriMap(rooms.root)
         self._attached = False
         self._catching_up = False
+        self._backlog: deque[Approval] = deque()
+        self._announcing: asyncio.Task[None] | None = None
         self._running: dict[RequestId, asyncio.Task[None]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._pulled: dict[str, Callable[[Any], Awaitable[object]]] = {
@@ -118,7 +122,7 @@ class EditorSession:
         self.leaving()
         self._rooms.buffers.gone(self)
         self._server.editor.end()
-        tasks = [*self._running.values(), *([self._refreshing] if self._refreshing is not None else [])]
+        tasks = [*self._running.values(), *(task for task in (self._refreshing, self._announcing) if task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -164,6 +168,8 @@ class EditorSession:
         self._catching_up = True
         self._rooms.approvals.attach(self, decides=True)
         self._catching_up = False
+        if self._backlog:
+            self._announcing = asyncio.get_running_loop().create_task(self._announce_backlog())
 
     def leaving(self) -> None:
         """Nothing is shown and nothing is asked from here on."""
@@ -218,9 +224,22 @@ class EditorSession:
     def requested(self, approval: Approval) -> None:
         """Ask in a message where no file can carry the question. New ones are announced to all editors at once."""
         if self._catching_up:
-            self.send(encode_approval("devtools/approvalRequested", approval))
-        if not approval.existing:
+            self._backlog.append(approval)
+        elif not approval.existing:
             self._desk.ask(approval)
+
+    async def _announce_backlog(self) -> None:
+        """Offer what waited before this editor came, a few at a time: there may be a thousand."""
+        while self._backlog:
+            for _ in range(min(BACKLOG_SLICE, len(self._backlog))):
+                approval = self._backlog.popleft()
+                if approval.status != "pending":
+                    continue
+                self.send(encode_approval("devtools/approvalRequested", approval))
+                if not approval.existing:
+                    self._desk.ask(approval)
+            await self._channel.drain()
+            await asyncio.sleep(0)
 
     def updated(self, approval: Approval) -> None:
         """Announced to all editors at once."""

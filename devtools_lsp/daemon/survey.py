@@ -11,9 +11,10 @@ from itertools import islice
 
 from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.invisible import find_invisible, may_hold_invisible
-from devtools_lsp.daemon.approval_payload import Unseen
+from devtools_lsp.daemon.approval_payload import Unseen, size_of
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.pipeline.rules import Question, count_changed_lines
+from devtools_lsp.wire.messages import encode
 
 MAX_UNSEEN = 200
 
@@ -26,6 +27,8 @@ class Survey:
     baseline: Mapping[str, str | None]
     counts: Mapping[str, tuple[int, int]]
     unseen: tuple[Unseen, ...]
+    hunk_bytes: int
+    argument_bytes: int
 
 
 def survey(disk: Disk, shown: Preview, question: Question) -> Survey:
@@ -42,7 +45,14 @@ def survey(disk: Disk, shown: Preview, question: Question) -> Survey:
     if not shown.files:
         existing = [path for path in question.call.targets if disk.is_file(path)]
     counts = {file.path: count_changed_lines([file]) for file in shown.files}
-    return Survey(tuple(sorted(existing)), baseline, counts, tuple(islice(_unseen(shown), MAX_UNSEEN)))
+    return Survey(
+        tuple(sorted(existing)),
+        baseline,
+        counts,
+        tuple(islice(_unseen(shown), MAX_UNSEEN)),
+        sum(size_of(hunk) for file in shown.files for hunk in file.hunks),
+        len(encode(question.call.args)),
+    )
 
 
 def _unseen(shown: Preview) -> Iterator[Unseen]:
