@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -37,9 +37,8 @@ class SnapshotLimits:
 DEFAULT_LIMITS = SnapshotLimits()
 
 
-@dataclass(frozen=True, slots=True)
-class FileMark:
-    """What tells one state of a file from another; times in nanoseconds."""
+class FileMark(NamedTuple):
+    """What tells one state of a file from another; times in nanoseconds. A tuple, so that many compare quickly."""
 
     modified_ns: int
     changed_ns: int
@@ -108,20 +107,21 @@ def changed_files(before: TreeSnapshot, after: TreeSnapshot, limits: SnapshotLim
     """What differs, sorted by path. A file that went and an unchanged one of the same inode that came are a rename."""
     if before.unknown is not None or after.unknown is not None:
         return ChangedFiles(unknown=before.unknown or after.unknown)
-    gone = {path: mark for path, mark in before.files.items() if path not in after.files}
-    by_identity = {mark.identity: path for path, mark in gone.items()}
+    old_files, new_files = before.files, after.files
+    gone = set(old_files.keys() - new_files.keys())
+    by_identity = {old_files[path].identity: path for path in gone}
     found: list[Change] = []
-    for path, mark in after.files.items():
-        old = before.files.get(path)
+    for path in [path for path, mark in new_files.items() if old_files.get(path) != mark]:
+        old, new = old_files.get(path), new_files[path]
         if old is not None:
-            if not old.same_content(mark):
+            if not old.same_content(new):
                 found.append(Change(path=path, kind="modified"))
             continue
-        source = by_identity.pop(mark.identity, None)
+        source = by_identity.pop(new.identity, None)
         if source is None:
             found.append(Change(path=path, kind="added"))
         else:
-            del gone[source]
+            gone.remove(source)
             found.append(Change(path=path, kind="renamed", from_=source))
     found += [Change(path=path, kind="deleted") for path in gone]
     found.sort(key=lambda change: change.path)

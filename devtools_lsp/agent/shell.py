@@ -159,7 +159,7 @@ async def run_command(
     bounds = await confinement(root, settings)
     wrapped = sandbox.wrap(command, bounds, root, runner=settings.runner, hidden=settings.hidden)
     capture = OutputCapture(settings.max_output_bytes, on_output=on_output, redact=settings.redact)
-    call = _Call(capture, signal or Cancellation(), limit_s)
+    call = _Call(capture, signal or Cancellation(), limit_s, redacts=settings.redact is not None)
     if signal is not None and signal.cancelled:
         raise CallCancelledError("cancelled before the command was started", step="bash")
     return await call.run(wrapped, command_environment(settings, os.environ), root, bounds)
@@ -237,10 +237,11 @@ class _Pipe:
 class _Call:
     """One running command."""
 
-    def __init__(self, capture: OutputCapture, signal: Cancellation, limit_s: float) -> None:
+    def __init__(self, capture: OutputCapture, signal: Cancellation, limit_s: float, *, redacts: bool) -> None:
         self._capture = capture
         self._signal = signal
         self._limit_s = limit_s
+        self._redacts = redacts
         self._report = bytearray()
         self._began = time.monotonic()
 
@@ -273,7 +274,12 @@ class _Call:
                 running.release()
             for pipe in pipes:
                 pipe.close()
-        output = self._capture.finish(time.monotonic())
+        self._capture.flush(time.monotonic())
+        if self._redacts:
+            # A megabyte goes through the hook that takes secrets out: not on the loop.
+            output = await asyncio.to_thread(self._capture.finish, time.monotonic())
+        else:
+            output = self._capture.finish(time.monotonic())
         if wrapped.reports and not self._report.startswith(b"ready\n") and exit_ is not None:
             raise StepUnavailableError(
                 f"the sandbox could not be set up, so the command did not run: {output.stderr.strip()[:500]}",

@@ -143,13 +143,17 @@ class OutputCapture:
             rest = rest[cut:]
         state.pending = rest
 
-    def finish(self, now: float) -> CapturedOutput:
-        """No more is coming: flush what has no line end and assemble."""
+    def flush(self, now: float) -> None:
+        """No more is coming: stream and keep what has no line end."""
         for stream, state in self._streams.items():
             if state.pending:
                 self._emit(stream, clean(state.pending), now)
                 state.pending = b""
         self._say_unstreamed("stdout", force=True)
+
+    def finish(self, now: float) -> CapturedOutput:
+        """`flush`, then everything that is kept. Slow where `redact` is, and good for any thread once flushed."""
+        self.flush(now)
         if any(state.dropped_bytes for state in self._streams.values()):
             # The lines that say so must fit under the cap as well, and making room may cut the other stream too.
             self._trim(max(0, self._half - _MARKER_ROOM * len(self._streams)))
