@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from devtools_lsp.core.delta import Comparison
 from devtools_lsp.core.diagnostics import Pending
@@ -26,6 +26,8 @@ REFERENCES_SHARE = 0.25
 ASK_REFERENCES_ABOVE = 4
 """With fewer files that import the edited ones, asking which of them refer to it costs more than judging all."""
 MAX_SYMBOLS_ASKED = 8
+ALL_AT_ONCE = 100
+"""A project of more files is judged in the order of who imports the edited ones: the deadline may come first."""
 PENDING_LISTED = 50
 
 NOT_REACHED = Unjudged("the deadline for dependents came first")
@@ -90,6 +92,7 @@ class Comparer:
         after.targets = [path for path in targets if path in question.texts]
         blocked = await self.blocked(before.state, after.state)
         dependents: list[str] = []
+        beyond = 0
         try:
             await self._ask_targets(session, before, blocked, deadline)
             if not edited:
@@ -100,6 +103,8 @@ class Comparer:
                 limit = min(deadline, started + time_left_s * BASELINE_SHARE)
                 dependents = await self._dependents(session, before.state, after.state, edited, limit)
                 dependents = [path for path in dependents if path not in blocked and path not in targets]
+                beyond = len(dependents) - self._spec.dependents_limit
+                dependents = dependents[: self._spec.dependents_limit]
                 before.add(await self._ask(session, before.state, dependents, limit))
                 time_left_s -= time.monotonic() - started
             await self._ask_targets(session, after, blocked, deadline)
@@ -108,7 +113,7 @@ class Comparer:
             after.add(await self._ask(session, after.state, answerable, limit))
         finally:
             judge.put_back(session, question.disk)
-        return comparison_of(before, after, dependents, blocked)
+        return _with_limit(comparison_of(before, after, dependents, blocked), beyond)
 
     async def _ask_targets(self, session: Session, side: Side, blocked: Mapping[str, str], deadline: float) -> None:
         side.add(await self._ask(session, side.state, [path for path in side.targets if path not in blocked], deadline))
@@ -140,7 +145,11 @@ class Comparer:
     ) -> list[str]:
         judge = self._judge
         if self._spec.dependents == "workspace":
-            return judge.tree.with_extensions(judge.extensions)
+            files = judge.tree.with_extensions(judge.extensions)
+            if len(files) <= ALL_AT_ONCE:
+                return files
+            await judge.graph.refresh()
+            return list(dict.fromkeys([*judge.graph.closure(edited), *files]))
         await judge.graph.refresh()
         closure = judge.graph.closure(edited)
         referring: list[str] = []
@@ -197,6 +206,14 @@ def comparison_of(before: Side, after: Side, dependents: Sequence[str], blocked:
         judged=frozenset(judged),
         pending=tuple(_shortened(pending)),
     )
+
+
+def _with_limit(comparison: Comparison, beyond: int) -> Comparison:
+    """A comparison that says how many dependents were never asked about."""
+    if beyond <= 0:
+        return comparison
+    note = Pending(reason=f"{beyond} more files of the project were not judged (dependents_limit)")
+    return replace(comparison, pending=(*comparison.pending, note))
 
 
 def _shortened(pending: list[Pending]) -> list[Pending]:

@@ -1,0 +1,242 @@
+"""How much the adapter adds to a bare server: cold command, bare warm server, through the adapter, in one run.
+
+The bare server is driven by the smallest client there can be: blocking pipes, one question at a time. Asked for
+with `-m bench`; ratios use minima, because the machine is shared.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools_lsp.engines.locate import find_program, locate_server
+from devtools_lsp.engines.process import engine_environment
+from devtools_lsp.engines.spec import EngineSpec, spec_from_table
+
+ROUNDS = 30
+FILES = 40
+TIMES_BARE = 1.2
+PLUS_S = 0.002
+
+PYTHON = "".join(f"def f{number}(x: int) -> int:\n    return x + {number}\n\n\n" for number in range(60))
+SCRIPT = "".join(f"export function f{n}(x: number): number {{\n  return x + {n};\n}}\n" for n in range(60))
+TSCONFIG = {"compilerOptions": {"strict": True, "noEmit": True, "module": "esnext", "moduleResolution": "bundler"}}
+ESLINT = 'export default [{ rules: { "no-var": "error", "no-undef": "off", "eqeqeq": "warn" } }];\n'
+
+CASES = [
+    ("ruff", "lint", "py", ["ruff", "check", "--no-cache", "{file}"]),
+    ("ty", "check", "py", ["ty", "check", "{file}"]),
+    ("basedpyright", "check", "py", ["basedpyright", "{file}"]),
+    ("typescript", "check", "ts", ["tsc", "-p", "."]),
+    ("eslint", "lint", "js", ["eslint", "{file}"]),
+]
+
+
+class Bare:
+    """The smallest client: write a frame, read frames until the answer, answer what the server asks."""
+
+    def __init__(self, command: tuple[str, ...], spec: EngineSpec, root: Path) -> None:
+        self.spec = spec
+        self.root = root
+        self.number = 0
+        self.registered: list[str] = []
+        self.process = subprocess.Popen(
+            command,
+            cwd=root,
+            env=engine_environment(spec.environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        folder = [{"uri": root.as_uri(), "name": "root"}]
+        capabilities = {
+            "general": {"positionEncodings": ["utf-8", "utf-16"]},
+            "textDocument": {"diagnostic": {"dynamicRegistration": True}, "synchronization": {}},
+            "workspace": {"configuration": True, "workspaceFolders": True},
+        }
+        answer = self.ask(
+            "initialize",
+            {"processId": None, "rootUri": root.as_uri(), "workspaceFolders": folder, "capabilities": capabilities},
+        )
+        self.static = answer["capabilities"].get("diagnosticProvider")
+        self.tell("initialized", {})
+        self.tell("workspace/didChangeConfiguration", {"settings": spec.settings})
+
+    def tell(self, method: str, params: Any, **more: Any) -> None:
+        body = json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **more}).encode()
+        self.write(body)
+
+    def write(self, body: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        self.process.stdin.flush()
+
+    def ask(self, method: str, params: Any) -> Any:
+        self.number += 1
+        self.tell(method, params, id=self.number)
+        while True:
+            message = self.read()
+            if message.get("method"):
+                self.respond(message)
+            elif message.get("id") == self.number:
+                return message.get("result")
+
+    def respond(self, message: dict[str, Any]) -> None:
+        if "id" not in message:
+            return
+        result = None
+        if message["method"] == "workspace/configuration":
+            result = [self.section(item.get("section", "")) for item in message["params"]["items"]]
+        if message["method"] == "client/registerCapability":
+            self.registered += [entry["method"] for entry in message["params"]["registrations"]]
+        self.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode())
+
+    def section(self, name: str) -> Any:
+        value: Any = self.spec.settings
+        for part in name.split(".") if name else ():
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        length = 0
+        while (line := self.process.stdout.readline()) != b"\r\n":
+            assert line, "the server ended"
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        return json.loads(self.process.stdout.read(length))
+
+    def pull(self, uri: str) -> list[Any]:
+        report = self.ask("textDocument/diagnostic", {"textDocument": {"uri": uri}}) or {}
+        return report.get("items", [])
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def fresh(text: str, suffix: str, number: int) -> str:
+    """An edit that makes one error of its own: nothing can be answered from before."""
+    broken = {
+        "py": f"\nvalue_{number}: int = undefined_{number}\n",
+        "ts": f"\nexport const v{number}: number = '{number}';\n",
+        "js": f"\nvar v{number} = {number};\n",
+    }
+    return text + broken[suffix]
+
+
+def cold_s(root: Path, command: list[str], file: str) -> float:
+    program = find_program(command[0], root)
+    assert program is not None
+    words = [str(program), *(word.replace("{file}", file) for word in command[1:])]
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        subprocess.run(words, cwd=root, capture_output=True, check=False)
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def bare_s(spec: EngineSpec, root: Path, file: str, text: str, suffix: str) -> list[float]:
+    located = locate_server(spec, root)
+    assert located is not None
+    bare = Bare(located.command, spec, root)
+    try:
+        uri = (root / file).as_uri()
+        language = {"py": "python", "ts": "typescript", "js": "javascript"}[suffix]
+        document = {"uri": uri, "languageId": language, "version": 1, "text": text}
+        bare.tell("textDocument/didOpen", {"textDocument": document})
+        while not bare.static and "textDocument/diagnostic" not in bare.registered:
+            message = bare.read()
+            if message.get("method"):
+                bare.respond(message)
+        version = 1
+        times = []
+        for number in range(-3, ROUNDS):
+            version += 1
+            edited = fresh(text, suffix, number + 10)
+            started = time.perf_counter()
+            change(bare, uri, version, edited)
+            while not bare.pull(uri):
+                pass
+            if number >= 0:
+                times.append(time.perf_counter() - started)
+            version += 1
+            change(bare, uri, version, text)
+            bare.pull(uri)
+        return times
+    finally:
+        bare.close()
+
+
+def change(bare: Bare, uri: str, version: int, text: str) -> None:
+    bare.tell(
+        "textDocument/didChange",
+        {"textDocument": {"uri": uri, "version": version}, "contentChanges": [{"text": text}]},
+    )
+
+
+async def adapter_s(scene: Any, file: str, text: str, suffix: str, step: str, *, whole: bool) -> list[float]:
+    times = []
+    for number in range(-3, ROUNDS):
+        edited = fresh(text, suffix, 1000 + number)
+        call = scene.call(step, [file], {file: edited})
+        started = time.perf_counter()
+        comparison = await scene.capability(step).compare(call)
+        spent = time.perf_counter() - started
+        assert file in comparison.judged, comparison.pending
+        assert comparison.after
+        if whole:
+            assert len(comparison.judged) >= FILES
+        if number >= 0:
+            times.append(spent)
+        # The server sees the disk again and settles, as the bare one does between two rounds.
+        await scene.run(step, file, changes={file: text + "\n" * (number + 5)})
+    return times
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("preset", "step", "suffix", "command"), CASES, ids=[case[0] for case in CASES])
+async def test_adapter_against_the_bare_server(
+    make_scene: Any, engines: Any, capsys: Any, preset: str, step: str, suffix: str, command: list[str]
+) -> None:
+    engines.require(preset)
+    text = PYTHON if suffix == "py" else SCRIPT if suffix == "ts" else SCRIPT.replace(": number", "")
+    files = {f"m{number}.{suffix}": text for number in range(FILES)}
+    table = {"preset": preset, "dependents_deadline_s": 0}
+    off = {"kind": "command", "command": ["true"], "capabilities": ["lint"], "extensions": ["off"]}
+    scene = make_scene(
+        spec_from_table("off", off),
+        files={**files, "tsconfig.json": json.dumps(TSCONFIG), "eslint.config.mjs": ESLINT},
+    )
+    engines.link_node_modules(scene.root)
+    scene.engine_id = preset
+    spec = spec_from_table(preset, table)
+    file = f"m0.{suffix}"
+    cold = cold_s(scene.root, command, file)
+    bare = bare_s(spec, scene.root, file, text, suffix)
+    await scene.registry.reconfigure([spec])
+    ours = await adapter_s(scene, file, text, suffix, step, whole=False)
+    line = (
+        f"{preset:13} cold {cold * 1e3:7.1f}  bare {ms(bare)}  ours {ms(ours)}  "
+        f"ours/bare {min(ours) / min(bare):.2f}  cold/ours {cold / min(ours):.0f}x"
+    )
+    if spec.dependents == "workspace":
+        await scene.registry.reconfigure([spec_from_table(preset, {"preset": preset})])
+        whole = await adapter_s(scene, file, text, suffix, step, whole=True)
+        line += f"  with all {FILES} files {ms(whole)}"
+        assert min(whole) < 0.3
+    with capsys.disabled():
+        print(f"\n{line}")
+    assert min(ours) <= TIMES_BARE * min(bare) + PLUS_S
+
+
+def ms(times: list[float]) -> str:
+    return f"{statistics.median(times) * 1e3:6.1f} /{min(times) * 1e3:6.1f}"
