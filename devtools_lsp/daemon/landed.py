@@ -93,7 +93,7 @@ class Landed:
     def engine_event(self, engine_id: str, what: str, details: Mapping[str, Any] | None = None) -> None:
         """A process of an engine started, idled or failed. After a failure its findings are nobody's any more."""
         del details
-        if what in ("failed", "removed"):
+        if what in ("failed", "died", "removed"):
             self._safely(lambda: self._hub.engine_gone(engine_id))
         self._safely(lambda: self._activity.record("engine", plan="", verdict=what, by=engine_id))
 

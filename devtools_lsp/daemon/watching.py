@@ -52,8 +52,10 @@ STEP_MS = 50
 """A burst ends when nothing happened for this long."""
 POLL_MS = 3000
 """How often the fallback looks."""
-TICK_MS = 250
-"""How soon a watch is known to stand when nothing happens."""
+WAIT_MS = 5000
+"""How long one call into watchfiles lasts when nothing happens."""
+IDLE_S = 0.25
+"""How often a thread without directories looks whether it should end."""
 JOIN_S = 10.0
 RETRY_S = 30.0
 STAGING_PREFIX = ".devtools-lsp-"
@@ -154,7 +156,6 @@ class Watcher:
             while not self._over(work):
                 try:
                     for batch in self._batches(work):
-                        work.now_stands()
                         self._tell(work, batch)
                         if self._over(work):
                             break
@@ -177,7 +178,7 @@ class Watcher:
     def _batches(self, work: _Watch) -> Batches:
         if not work.paths:
             work.now_stands()
-            while not work.stop.wait(TICK_MS / 1000) and not self._closing.is_set():
+            while not work.stop.wait(IDLE_S) and not self._closing.is_set():
                 pass
             return ()
         return self._watch(
@@ -186,8 +187,7 @@ class Watcher:
             debounce=BURST_MS,
             step=STEP_MS,
             stop_event=work,
-            rust_timeout=TICK_MS,
-            yield_on_timeout=True,
+            rust_timeout=WAIT_MS,
             raise_interrupt=False,
             force_polling=self.polling,
             poll_delay_ms=self._poll_ms,
@@ -296,5 +296,6 @@ class _Watch:
                 self.replaces = None
 
     def is_set(self) -> bool:
-        """Whether to stop."""
+        """Whether to stop. watchfiles asks several times a second, and for the first time once the watch is made."""
+        self.now_stands()
         return self.stop.is_set() or self._watcher.closing
