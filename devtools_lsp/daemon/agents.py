@@ -17,9 +17,12 @@ from devtools_lsp import __version__
 from devtools_lsp.agent.forge import Invocation, SurfaceName, ToolAnswer
 from devtools_lsp.agent.render import render_reply
 from devtools_lsp.app import App
+from devtools_lsp.daemon.approval_choice import DiffParams, shown_document
 from devtools_lsp.daemon.approval_payload import Approval, list_to_wire, to_wire
 from devtools_lsp.daemon.approvals import Answer, Approvals, Resolution
+from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.doors import CallScope, Host, Peer
+from devtools_lsp.errors import PolicyError
 from devtools_lsp.pipeline.guarded import Caller
 from devtools_lsp.pipeline.pipeline import new_plan_id
 from devtools_lsp.ports import Edited, PlanIdentity
@@ -64,6 +67,7 @@ class AgentDesk:
         self._app = app
         self._approvals = approvals
         self._status = status
+        self._disk = Disk(host.root)
         self._running: dict[str, CallScope] = {}
         self._told: set[asyncio.Task[None]] = set()
         self._watching: dict[Peer, TerminalView] = {}
@@ -75,6 +79,7 @@ class AgentDesk:
             "devtools/status": self._show_status,
             "devtools/approvals": self._list_approvals,
             "devtools/decide": self._decide,
+            "devtools/diff": self._diff,
             "devtools/undo": self._undo,
         }
         approvals.attach(self, decides=False)
@@ -200,6 +205,16 @@ class AgentDesk:
             drop=tuple(wanted.drop),
         )
         return await self._approvals.decide(wanted.id, answer, asked.peer.role)
+
+    async def _diff(self, asked: _Asked) -> object:
+        wanted = decode_params(asked.params, DiffParams)
+        if not asked.peer.decides:
+            # It shows whole files, past what an agent may read.
+            raise PolicyError(
+                "only those who decide are shown the whole texts of an approval; read files with read_lines",
+                reason="notDecider",
+            )
+        return await asyncio.to_thread(shown_document, self._approvals.find(wanted.id), self._disk, wanted)
 
     # -- ApprovalView: the caller learns that somebody is being asked ---------------------------------------------
 

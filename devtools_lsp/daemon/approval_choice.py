@@ -7,7 +7,7 @@ will write: a choice that passes here is one that the pipeline can take.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from devtools_lsp.core.hunks import choose_hunks, render_unified
 from devtools_lsp.core.linediff import lines_of
 from devtools_lsp.core.workspace import sha256
 from devtools_lsp.daemon.approval_payload import Approval
+from devtools_lsp.daemon.approval_words import consequences, diff_text, headline
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.errors import BadArgumentError, DevToolsError
 from devtools_lsp.ports import Edited
@@ -27,10 +28,14 @@ MAX_DOCUMENT_BYTES = 6 * 1024 * 1024
 
 
 class DiffParams(Params, frozen=True):
-    """`devtools/diff`: the whole diff of a waiting approval, or one file's."""
+    """`devtools/diff`: a waiting approval as a person is shown it; with `path` one file's part.
+
+    `part` says how much: the words, the words and the diff as one text, or also the whole texts of the files.
+    """
 
     id: str
     path: str | None = None
+    part: Literal["words", "text", "texts"] = "texts"
 
 
 def check_choice(approval: Approval, edited: Sequence[Edited], drop: Sequence[str]) -> None:
@@ -83,6 +88,24 @@ def _old_lines(hunk: Hunk) -> str:
             old.append(row[1:])
         above = row[:1]
     return "".join(old)
+
+
+def shown_document(approval: Approval, disk: Disk, wanted: DiffParams) -> dict[str, Any]:
+    """The answer to `devtools/diff`: {id, headline, details}, with `text`, with everything of `diff_document`.
+
+    The words are the daemon's own, invisible characters written out, so that every editor says the same. Reads files
+    for the whole texts; call it in a thread.
+    """
+    document: dict[str, Any] = {
+        "id": approval.id,
+        "headline": headline(approval),
+        "details": consequences(approval),
+    }
+    if wanted.part == "words":
+        return document
+    if wanted.part == "text":
+        return document | {"text": diff_text(approval)[:MAX_DOCUMENT_BYTES]}
+    return document | diff_document(approval, disk, wanted.path)
 
 
 def diff_document(approval: Approval, disk: Disk, path: str | None = None) -> dict[str, Any]:

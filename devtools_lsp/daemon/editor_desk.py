@@ -46,7 +46,14 @@ class CommandArgument(msgspec.Struct, frozen=True):
 
 
 class _OwnViews(msgspec.Struct, rename="camel"):
+    """What an editor shows itself, as its `initializationOptions: {devtools: {...}}` say.
+
+    `show_diff`: it takes `devtools/showDiff`. `approvals`: it puts questions to the person that no file can carry,
+    so that none is asked in a message.
+    """
+
     show_diff: bool = False
+    approvals: bool = False
 
 
 class _Options(msgspec.Struct):
@@ -71,6 +78,7 @@ class EditorDesk:
         self._scratch = scratch
         self._literals = True
         self._way: DiffWay = "notification"
+        self._own_views = _OwnViews()
         self._questions: dict[str, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(MAX_QUESTIONS)
         self._files: set[Path] = set()
@@ -78,11 +86,12 @@ class EditorDesk:
     def negotiate(self, params: types.InitializeParams) -> None:
         """Learn what this editor can show."""
         capabilities = params.capabilities
+        self._own_views = _own_views(params)
         actions = capabilities.text_document.code_action if capabilities.text_document is not None else None
         self._literals = actions is None or actions.code_action_literal_support is not None
         window, workspace = capabilities.window, capabilities.workspace
         shows = window is not None and window.show_document is not None and window.show_document.support
-        if _wants_notification(params) or not shows:
+        if self._own_views.show_diff or not shows:
             self._way = "notification"
         elif workspace is not None and workspace.text_document_content is not None:
             self._way = "content"
@@ -145,7 +154,7 @@ class EditorDesk:
 
     def ask(self, approval: Approval) -> None:
         """Put the question in a message, where no file exists that could carry it."""
-        if approval.id not in self._questions:
+        if approval.id not in self._questions and not self._own_views.approvals:
             task = asyncio.get_running_loop().create_task(self._ask(approval))
             self._questions[approval.id] = task
             task.add_done_callback(lambda _task: self._questions.pop(approval.id, None))
@@ -256,10 +265,9 @@ def _approval_id(diagnostic: types.Diagnostic) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _wants_notification(params: types.InitializeParams) -> bool:
-    """An editor with a view of its own for diffs says so: `initializationOptions: {devtools: {showDiff: true}}`."""
-
+def _own_views(params: types.InitializeParams) -> _OwnViews:
+    """Whatever else an editor sends there is none of ours."""
     try:
-        return msgspec.convert(params.initialization_options or {}, _Options).devtools.show_diff
+        return msgspec.convert(params.initialization_options or {}, _Options).devtools
     except msgspec.ValidationError:
-        return False
+        return _OwnViews()
