@@ -31,6 +31,7 @@ class ForkServer:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._spare: socket.socket | None = None
         self._failures = 0
 
     @property
@@ -39,7 +40,7 @@ class ForkServer:
         return self._failures >= _FORGIVEN_LOSSES
 
     def spawn(self, launch: Launch, path: str) -> KeptProcess:
-        """Ask for a command; raises ServerLostError."""
+        """Hand a command to a keeper; raises ServerLostError when there is none to be had."""
         request = {
             "argv": list(launch.argv),
             "path": path,
@@ -49,20 +50,40 @@ class ForkServer:
             "spare": launch.spare_first,
         }
         body = json.dumps(request).encode()
-        ours, theirs = socket.socketpair()
         outputs = [launch.stdout_fd, launch.stderr_fd]
         if launch.report_fd is not None:
             outputs.append(launch.report_fd)
-        with self._lock, theirs:
+        with self._lock:
+            control, self._spare = self._spare, None
             try:
-                server = self._open()
-                socket.send_fds(server, [len(body).to_bytes(4, "big")], [*outputs, theirs.fileno()])
-                server.sendall(body)
+                control = control or self._new_keeper()
+                socket.send_fds(control, [len(body).to_bytes(4, "big")], outputs)
+                control.sendall(body)
             except OSError as error:
-                ours.close()
+                if control is not None:
+                    control.close()
                 self._failures += 1
                 raise ServerLostError(str(error)) from error
-        return KeptProcess(ours, self)
+        return KeptProcess(control, self)
+
+    def prepare(self) -> None:
+        """Have a keeper ready for the next command, so that it need not wait for one."""
+        with self._lock:
+            if self._spare is None and self._socket is not None and not self.broken:
+                # Without one the next command asks for its own.
+                with contextlib.suppress(OSError):
+                    self._spare = self._new_keeper()
+
+    def _new_keeper(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(_SEND_BOUND_S)
+        with theirs:
+            try:
+                socket.send_fds(self._open(), [b"K"], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
+        return ours
 
     def _open(self) -> socket.socket:
         if self._socket is not None and self._process is not None and self._process.poll() is None:
@@ -100,6 +121,9 @@ class ForkServer:
             self._close()
 
     def _close(self) -> None:
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -175,6 +199,7 @@ class KeptProcess:
         self._loop.remove_reader(self._control)
         self._control.close()
         self._settle()
+        self._server.prepare()
 
     def _ask_to_end(self) -> None:
         with contextlib.suppress(OSError):

@@ -22,6 +22,8 @@ from devtools_lsp.errors import StepUnavailableError
 _FORK_SERVER = ForkServer()
 """One for the process and every event loop in it; its supervisor is started when first needed."""
 
+_TRIES = 2
+
 atexit.register(_FORK_SERVER.close)
 
 
@@ -34,11 +36,14 @@ async def start(launch: Launch) -> tuple[Running, bool]:
     path = shutil.which(launch.argv[0], path=launch.env.get("PATH", os.defpath))
     if path is None:
         raise StepUnavailableError(f"the program {launch.argv[0]!r} was not found on PATH", step="bash")
-    if subreaper_available():
+    for _ in range(_TRIES):
+        if not subreaper_available():
+            break
         try:
             kept = _FORK_SERVER.spawn(launch, path)
             await kept.started()
         except ServerLostError:
+            # Nothing was started, so that another server, and then another way, may be tried.
             await asyncio.to_thread(_FORK_SERVER.close)
         else:
             return kept, True

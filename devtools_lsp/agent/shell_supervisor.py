@@ -4,15 +4,16 @@ Run as a plain script by an interpreter without site packages (`python -I -S she
 imports the standard library alone. It is Linux only: it rests on `PR_SET_CHILD_SUBREAPER` and `/proc`.
 
 For each request it forks one *keeper*, a few hundred microseconds from a small process. The keeper declares
-itself a subreaper, spawns the command in a session of its own, and from then on every process that the command
-starts has the keeper as its ancestor, however often it forks and whatever session it makes. Ending a command
-means: ending the keeper's descendants until none is left.
+itself a subreaper, waits for the command it is to start, spawns it in a session of its own, and from then on every
+process that the command starts has the keeper as its ancestor, however often it forks and whatever session it makes.
+Ending a command means: ending the keeper's descendants until none is left. A client may ask for a keeper before it
+has a command for it.
 
-Wire, on stream sockets, one request a message: 4 bytes of length (big endian), then JSON
-`{argv, path, env, cwd, grace_s, spare}`, with the descriptors attached to the first byte: the command's standard
-output, its standard error, perhaps its descriptor 3 (where a wrapper reports), and the keeper's end of a control
-socket. `spare` keeps the polite SIGTERM from the command's first process (a sandbox that would pull the others down
-with it before they could tidy up).
+Wire, on stream sockets. To the server: one byte, with the keeper's end of a control socket attached. On that socket
+to the keeper, once: 4 bytes of length (big endian), then JSON `{argv, path, env, cwd, grace_s, spare}`, with the
+command's standard output, its standard error, and perhaps its descriptor 3 (where a wrapper reports) attached to the
+first byte. `spare` keeps the polite SIGTERM from the command's first process (a sandbox that would pull the others
+down with it before they could tidy up).
 
 The keeper answers on the control socket in JSON lines: `{"keeper"}` before it spawns anything, then `{"pid"}`, or
 `{"error", "errno"}` and no more; then
@@ -137,18 +138,24 @@ class Wakeup:
 class Keeper:
     """One command and all its descendants."""
 
-    def __init__(self, control: socket.socket, grace_s: float, spare: bool) -> None:
+    def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._grace_s = grace_s
-        self._spare = spare
+        self._grace_s = 0.0
+        self._spare = False
         self._wakeup = Wakeup()
         self._main = 0
         self._status: int | None = None
         self._reported = False
         self._childless = False
 
-    def run(self, request: Request, outputs: list[int]) -> None:
-        """Spawn, report, wait, end: returns when nothing is left."""
+    def run(self) -> None:
+        """Wait for a command, spawn it, report, end: returns when nothing is left."""
+        received = receive_request(self._control)
+        if received is None:
+            return
+        request, outputs = received
+        self._grace_s = request["grace_s"]
+        self._spare = request["spare"]
         # Said first: whoever heard it knows that the command may have run, whatever happens to this process; and
         # for a client that is gone nothing is started.
         if not self._say({"keeper": os.getpid()}):
@@ -254,29 +261,31 @@ class Keeper:
         return True
 
 
-def receive_request(server: socket.socket) -> tuple[Request, list[int]] | None:
-    """The next request with its descriptors; None when the client is gone."""
-    header, descriptors, _, _ = socket.recv_fds(server, 4, 4)
-    while header and len(header) < 4:
-        more = server.recv(4 - len(header))
-        if not more:
-            return None
-        header += more
-    if len(header) < 4 or len(descriptors) not in (3, 4):
-        return None
-    size = int.from_bytes(header, "big")
-    if size > _MAX_REQUEST_BYTES:
-        return None
-    body = bytearray()
-    while len(body) < size:
-        more = server.recv(size - len(body))
-        if not more:
-            return None
-        body += more
-    for descriptor in descriptors:
+def receive_request(control: socket.socket) -> tuple[Request, list[int]] | None:
+    """The command to start with its outputs; None when the client is gone or talks nonsense."""
+    header, outputs, _, _ = socket.recv_fds(control, 4, 3)
+    for descriptor in outputs:
         os.set_inheritable(descriptor, False)
+    header += receive(control, 4 - len(header)) if header else b""
+    size = int.from_bytes(header, "big")
+    if len(header) < 4 or len(outputs) < 2 or size > _MAX_REQUEST_BYTES:
+        return None
+    body = receive(control, size)
+    if len(body) < size:
+        return None
     request: Request = json.loads(body)
-    return request, descriptors
+    return request, outputs
+
+
+def receive(control: socket.socket, size: int) -> bytes:
+    """So many bytes, or fewer when the other side is gone."""
+    data = bytearray()
+    while len(data) < size:
+        more = control.recv(size - len(data))
+        if not more:
+            break
+        data += more
+    return bytes(data)
 
 
 def become_subreaper() -> None:
@@ -286,16 +295,14 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) was refused")
 
 
-def keep(server: socket.socket, wakeup: Wakeup, request: Request, descriptors: list[int]) -> None:
+def keep(server: socket.socket, wakeup: Wakeup, control: int) -> None:
     """The forked keeper's life."""
     server.close()
     os.close(wakeup.reader)
     os.close(wakeup.writer)
     os.setsid()
     become_subreaper()
-    *outputs, control = descriptors
-    keeper = Keeper(socket.socket(fileno=control), request["grace_s"], request["spare"])
-    keeper.run(request, outputs)
+    Keeper(socket.socket(fileno=control)).run()
 
 
 def end_strays(keepers: set[int]) -> None:
@@ -332,21 +339,21 @@ def serve(server: socket.socket) -> None:
                 end_strays(keepers)
         if server.fileno() not in ready:
             continue
-        received = receive_request(server)
-        if received is None:
+        asked, descriptors, _, _ = socket.recv_fds(server, 1, 1)
+        if not asked or not descriptors:
             return
-        request, descriptors = received
+        control = descriptors[0]
+        os.set_inheritable(control, False)
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
-                keep(server, wakeup, request, descriptors)
+                keep(server, wakeup, control)
                 status = 0
             finally:
                 os._exit(status)
         keepers.add(pid)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        os.close(control)
 
 
 def reap_keepers(keepers: set[int]) -> bool:
