@@ -22,8 +22,9 @@ import msgspec
 from devtools_lsp.errors import DevToolsError, StepFailedError
 from devtools_lsp.fs.effects import Content, Effect, conflict
 from devtools_lsp.fs.faults import point
-from devtools_lsp.fs.journal import FORMAT, Entry, Image, Journal, Record, stray_name
+from devtools_lsp.fs.journal import Journal, stray_name
 from devtools_lsp.fs.parents import OpenParents
+from devtools_lsp.fs.records import FORMAT, Entry, Image, Record
 from devtools_lsp.fs.refusals import refusal
 from devtools_lsp.fs.revert import Reverter
 from devtools_lsp.fs.staging import (
@@ -55,14 +56,12 @@ class PartlyLandedError(StepFailedError):
 class _Step:
     """One effect on its way.
 
-    `linked`: its before-image is a hard link, so the journal is on its mount · `in_tree`: staged beside the target
-    · `placed`: its new state is on the disk, unless it was taken back since.
+    `in_tree`: staged beside the target · `placed`: its new state is on the disk, unless it was taken back since.
     """
 
     effect: Effect
     entry: Entry
     before: Print | None
-    linked: bool = False
     in_tree: bool = False
     placed: bool = False
 
@@ -85,11 +84,11 @@ class Carrier:
         """Land everything. Raises the taxonomy's errors with nothing changed, or PartlyLandedError."""
         steps = [self._begin(number, effect) for number, effect in enumerate(effects)]
         light = len(steps) <= 1
-        prepared = False
+        prepared: Record | None = None
         try:
+            self._choose_places(steps, directories, light=light)
             for step in steps:
                 self._keep_before(step)
-            self._choose_places(steps, directories)
             for step in steps:
                 self._stage(step)
             self._at((effects[0].path if effects else directories[0]), "record")
@@ -97,8 +96,8 @@ class Carrier:
             record = Record(
                 FORMAT, self._id, plan, time.time(), light, tuple(step.entry for step in steps), tuple(directories)
             )
-            self._journal.write_intent(record, durable=not light)
-            prepared = True
+            prepared = record
+            self._journal.prepare(record)
             point("journal:prepared")
             if not light:
                 # Staging took a while: walk again, so that a directory moved away meanwhile is not written to.
@@ -109,7 +108,7 @@ class Carrier:
                 self._place(step)
             self._sync(steps, directories)
             point("journal:commit")
-            self._journal.commit(record, durable=not light)
+            self._journal.commit(record)
         except BaseException as error:
             self._roll_back(steps, error, prepared=prepared)
             if isinstance(error, OSError):
@@ -136,23 +135,22 @@ class Carrier:
         return _Step(effect, entry, before)
 
     def _keep_before(self, step: _Step) -> None:
-        if step.before is None:
+        if step.before is None or step.entry.swapped:
             return
         path = step.effect.path
         self._at(path, "keep the old content of")
         point("journal:before")
         old = f"{self._id}.old.{step.entry.n}"
-        if self._linked(path, step.before, old, self._journal.descriptor):
-            step.linked = True
-        else:
+        if not self._linked(path, step.before, old, self._journal.descriptor):
             self._copy(path, step.before, old, self._journal.descriptor)
 
-    def _choose_places(self, steps: Sequence[_Step], directories: Sequence[str]) -> None:
-        """Stage in the journal, except where a rename from there fails or would lose what the directory passes on."""
+    def _choose_places(self, steps: Sequence[_Step], directories: Sequence[str], *, light: bool) -> None:
+        """Stage in the journal, except where a rename from there fails or would lose what the directory passes on.
+
+        A light one takes the shortest way: staged under the name of its before-image, which the swap then puts there.
+        """
         elsewhere: dict[str, bool] = {}
         for step in steps:
-            if step.linked:
-                continue
             path = step.effect.path
             self._at(path, "write")
             trail = self._parents.of(path)
@@ -164,6 +162,8 @@ class Carrier:
             if step.in_tree:
                 step.entry = msgspec.structs.replace(step.entry, stage=directory)
                 self._strays += [(directory, stray_name(self._id, f"{label}{step.entry.n}")) for label in "ngb"]
+            elif light and step.before is not None and self._journal.exchanges:
+                step.entry = msgspec.structs.replace(step.entry, swapped=True)
         if self._strays:
             self._strays += [(directory, "") for directory in reversed(directories)]
             self._journal.note_strays(self._id, self._strays)
@@ -172,7 +172,7 @@ class Carrier:
     def _staging(self, step: _Step, label: str = "new") -> tuple[str, int]:
         if step.in_tree:
             return stray_name(self._id, f"{label[0]}{step.entry.n}"), self._parents.of(step.effect.path).descriptor
-        return f"{self._id}.{label}.{step.entry.n}", self._journal.descriptor
+        return f"{self._id}.{'old' if step.entry.swapped else label}.{step.entry.n}", self._journal.descriptor
 
     def _stage(self, step: _Step) -> None:
         after = step.effect.after
@@ -255,12 +255,14 @@ class Carrier:
                 aside, directory = self._staging(step, "gone")
                 take_away(name, trail.descriptor, aside, directory, step.before)
                 step.placed = True
-                os.unlink(aside, dir_fd=directory)
+                if not step.entry.swapped:
+                    os.unlink(aside, dir_fd=directory)
             else:
                 staged, directory = self._staging(step)
                 if place_over(staged, directory, name, trail.descriptor, step.before, step.entry.after.ino):
                     step.placed = True
-                    os.unlink(staged, dir_fd=directory)
+                    if not step.entry.swapped:
+                        os.unlink(staged, dir_fd=directory)
         except StuckError:
             step.placed = True
             raise
@@ -281,7 +283,7 @@ class Carrier:
 
     # -- taking back ---------------------------------------------------------------------------------------------
 
-    def _roll_back(self, steps: Sequence[_Step], error: BaseException, *, prepared: bool) -> None:
+    def _roll_back(self, steps: Sequence[_Step], error: BaseException, *, prepared: Record | None) -> None:
         """Take everything back, so that the caller raises the cause; raises PartlyLandedError when that failed too."""
         stuck: list[_Step] = []
         reverter = Reverter(self._journal.descriptor, self._id, self._parents.of)
@@ -327,10 +329,11 @@ class Carrier:
         failure.landed = landed
         return failure
 
-    def _clean(self, steps: Sequence[_Step], *, prepared: bool) -> None:
+    def _clean(self, steps: Sequence[_Step], *, prepared: Record | None) -> None:
         """Remove our files, the record first; what cannot be removed is litter that the next start sweeps."""
-        if prepared:
-            self._sweep(f"{self._id}.intent", self._journal.descriptor)
+        if prepared is not None:
+            with contextlib.suppress(OSError):
+                self._journal.withdraw(prepared)
         for where, name in self._strays:
             with contextlib.suppress(OSError, DevToolsError):
                 directory = self._parents.directory(where) if name else None

@@ -1,11 +1,12 @@
 """The journal's place on disk: records of transactions, their before-images, and who may touch them.
 
-Owns the layout, the record format, locking between processes, and retention. `fs.transaction` writes records,
-`fs.recovery` reads those that a crash left, `fs.undo` those that are kept for undoing. Blocks; knows no policy.
+Owns the layout, locking between processes, and retention. `fs.carrying` writes records, `fs.recovery` reads those
+that a crash left, `fs.undo` those that are kept for undoing. Blocks; knows no policy.
 
 Layout: `<place>/<session>/`, one session a process, locked while it lives; in it `<id>.intent` (prepared) which
-is renamed to `<id>.done` (committed), `<id>.old.<n>` before-images, and for the length of a commit `<id>.new.<n>`,
-`<id>.gone.<n>` and `<id>.strays`. A session whose process died is adopted by the next one that opens the journal.
+is renamed to `<id>.done` (committed), or both as lines of the `ledger`; `<id>.old.<n>` before-images; and for the
+length of a commit `<id>.new.<n>`, `<id>.gone.<n>` and `<id>.strays`. A session whose process died is adopted by the
+next one that opens the journal.
 """
 
 from __future__ import annotations
@@ -25,70 +26,23 @@ import msgspec
 
 from devtools_lsp.errors import InvalidConfigError
 from devtools_lsp.fs.names import JOURNAL_DIRECTORY
-from devtools_lsp.fs.staging import Print, open_regular, read_all
+from devtools_lsp.fs.records import FORMAT, LEDGER, Committed, Forgotten, Ledger, Prepared, Record
+from devtools_lsp.fs.staging import open_regular, read_all
+from devtools_lsp.fs.syscalls import exchange
 from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, mount_of
 
-FORMAT = 1
 _SLACK = 16
 """Plans beyond the retention that may gather before they are swept together."""
+_LONG_LEDGER = 1 << 20
+"""Bytes of a ledger that is worth writing anew."""
 JOURNAL_IN_GIT = "devtools-lsp"
 """The journal's directory inside a git directory."""
 _LOCK = "lock"
 _SESSION = re.compile(r"[0-9a-f]{16}")
+_ID = re.compile(r"\d{20}-[0-9a-f]{8}")
 _RECORD = re.compile(r"(\d{20}-[0-9a-f]{8})\.(intent|done|strays)")
 _PARTS = re.compile(r"(\d{20}-[0-9a-f]{8})\.(?:new|old|gone|back)\.\d+|(\d{20}-[0-9a-f]{8})\.writing")
 _STRAY = re.compile(r"\.devtools-lsp-\d{20}-[0-9a-f]{8}-\w+\.tmp")
-
-
-class Image(msgspec.Struct, frozen=True):
-    """A file's fingerprint in a record; see `staging.Print`."""
-
-    ino: int
-    sha256: str
-    size: int
-    mode: int
-
-    @classmethod
-    def of(cls, found: Print) -> Image:
-        """From a fingerprint."""
-        return cls(found.ino, found.sha256, found.size, found.mode)
-
-    def to_print(self) -> Print:
-        """To a fingerprint."""
-        return Print(self.ino, self.sha256, self.size, self.mode)
-
-
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One path of a transaction: what was there and what comes, None = absent. `n` numbers its files.
-
-    `moved_from` is the path whose file this one is, for moves. `stage` is the resolved directory in which it was
-    staged when the journal's own would not do (another mount, an inherited ACL); None = in the journal.
-    """
-
-    n: int
-    path: str
-    before: Image | None
-    after: Image | None
-    moved_from: str | None = None
-    stage: str | None = None
-
-
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One transaction. `light`: a single atomic rename, so that a crash leaves either state and neither is undone.
-
-    `directories` are those it makes, parents first. `undone_by` names the plan that undid it, `undoes` the one it
-    undid.
-    """
-
-    format: int
-    id: str
-    plan: str
-    time: float
-    light: bool
-    entries: tuple[Entry, ...]
-    directories: tuple[str, ...] = ()
-    undone_by: str | None = None
-    undoes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +68,8 @@ class Journal:
         self._lock = _locked(self.descriptor)
         os.rename(f"{self.session}.new", self.session, src_dir_fd=self._place, dst_dir_fd=self._place)
         self.mount = mount_of(self.descriptor)
+        self.exchanges = _can_exchange(self.descriptor)
+        self._ledger = Ledger(self.descriptor)
         self._records: dict[str, Record] = {}
         self._plans: dict[str, int] = {}
         self._size = 0
@@ -147,6 +103,7 @@ class Journal:
         if self._closed:
             return
         self._closed = True
+        self._ledger.close()
         os.close(self._lock)
         os.close(self.descriptor)
         os.close(self._place)
@@ -157,33 +114,44 @@ class Journal:
         """An id that sorts by time."""
         return f"{time.time_ns():020d}-{secrets.token_hex(4)}"
 
-    def write_intent(self, record: Record, *, durable: bool) -> None:
-        """Put a record in place as prepared; with `durable` it and its before-images survive a power cut."""
-        name = f"{record.id}.intent"
-        data = msgspec.json.encode(record)
-        if not durable:
-            self._create(name, data)
+    def prepare(self, record: Record) -> None:
+        """Put a record in place before the first byte moves. It survives a power cut, a light one a crash only."""
+        if record.light:
+            self._ledger.append(Prepared(record))
             return
-        self._create(f"{record.id}.writing", data, durable=True)
-        self._rename(f"{record.id}.writing", name)
+        self._create(f"{record.id}.writing", msgspec.json.encode(record), durable=True)
+        self._rename(f"{record.id}.writing", f"{record.id}.intent")
         os.fsync(self.descriptor)
 
-    def commit(self, record: Record, *, durable: bool) -> None:
+    def commit(self, record: Record) -> None:
         """Mark a prepared record as committed."""
+        if record.light:
+            self._ledger.append(Committed(record.id))
+            self._remember(record)
+            return
         self._rename(f"{record.id}.intent", f"{record.id}.done")
-        if durable:
-            try:
-                os.fsync(self.descriptor)
-            except OSError:
-                # Not known to be durable, so not acknowledged: back to prepared, for the caller to undo.
-                self._rename(f"{record.id}.done", f"{record.id}.intent")
-                raise
+        try:
+            os.fsync(self.descriptor)
+        except OSError:
+            # Not known to be durable, so not acknowledged: back to prepared, for the caller to undo.
+            self._rename(f"{record.id}.done", f"{record.id}.intent")
+            raise
         self._remember(record)
+
+    def withdraw(self, record: Record) -> None:
+        """Take back a prepared record, once nothing of it is on the disk any more."""
+        if record.light:
+            self._ledger.append(Forgotten(record.id))
+        else:
+            self.discard(f"{record.id}.intent")
 
     def replace(self, record: Record) -> None:
         """Rewrite a committed record."""
-        self._create(f"{record.id}.writing", msgspec.json.encode(record))
-        self._rename(f"{record.id}.writing", f"{record.id}.done")
+        if record.light:
+            self._ledger.append(Committed(record.id, record))
+        else:
+            self._create(f"{record.id}.writing", msgspec.json.encode(record))
+            self._rename(f"{record.id}.writing", f"{record.id}.done")
         self._records[record.id] = record
 
     def note_strays(self, id_: str, strays: Sequence[tuple[str, str]]) -> None:
@@ -193,19 +161,21 @@ class Journal:
         self.discard(f"{id_}.strays")
         self._create(f"{id_}.strays", msgspec.json.encode(strays))
 
-    def forget(self, record_id: str) -> None:
+    def forget(self, record: Record) -> None:
         """Remove a committed record with its before-images."""
-        record = self._records.pop(record_id, None)
-        if record is not None:
-            self._size -= _bytes_kept(record)
-            self._plans[record.plan] -= 1
-            if not self._plans[record.plan]:
-                del self._plans[record.plan]
+        del self._records[record.id]
+        self._size -= record.size
+        self._plans[record.plan] -= 1
+        if not self._plans[record.plan]:
+            del self._plans[record.plan]
         # The record goes first: files without one are litter that the next start sweeps, a record without its
         # before-images would promise what it cannot keep.
-        self.discard(f"{record_id}.done")
-        for entry in record.entries if record is not None else ():
-            self.discard(f"{record_id}.old.{entry.n}")
+        if record.light:
+            self._ledger.append(Forgotten(record.id))
+        else:
+            self.discard(f"{record.id}.done")
+        for entry in record.entries:
+            self.discard(f"{record.id}.old.{entry.n}")
 
     def discard(self, name: str) -> None:
         """Remove one file of this session if it is there."""
@@ -215,10 +185,6 @@ class Journal:
     def records(self) -> list[Record]:
         """The committed records of this session, adopted ones included, oldest first."""
         return sorted(self._records.values(), key=lambda record: record.id)
-
-    def find(self, record_id: str) -> Record | None:
-        """A committed record."""
-        return self._records.get(record_id)
 
     # -- sessions that died --------------------------------------------------------------------------------------
 
@@ -262,22 +228,30 @@ class Journal:
 
     def adopt(self, session: Abandoned) -> None:
         """Take over the committed records of a session that has nothing prepared any more, and remove it."""
-        records = {record.id: record for record in session.records("done")}
-        for name in sorted(_names(session.descriptor), key=lambda name: name.endswith(".done")):
+        records = {record.id: record for record in session.committed()}
+        for name in sorted(_names(session.descriptor), key=_is_record):
             known = _PARTS.fullmatch(name) or _RECORD.fullmatch(name)
             id_ = (known.group(1) or known.group(2)) if known else None
             if id_ in records and (name.endswith(".done") or f"{id_}.old." in name):
                 os.rename(name, name, src_dir_fd=session.descriptor, dst_dir_fd=self.descriptor)
-            elif name != _LOCK:
+            elif name not in (_LOCK, LEDGER):
                 os.unlink(name, dir_fd=session.descriptor)
         for record in records.values():
+            if record.light:
+                self._ledger.append(Committed(record.id, record))
             self._remember(record)
-        os.unlink(_LOCK, dir_fd=session.descriptor)
+        for name in (LEDGER, _LOCK):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=session.descriptor)
         os.rmdir(session.name, dir_fd=self._place)
 
     def crowded(self) -> bool:
         """Whether enough has gathered beyond the retention for `prune` to be worth its while; costs nothing."""
-        return len(self._plans) > self.retention.plans + _SLACK or self._size > self.retention.size
+        return (
+            len(self._plans) > self.retention.plans + _SLACK
+            or self._size > self.retention.size
+            or self._ledger.size > _LONG_LEDGER
+        )
 
     def prune(self) -> None:
         """Forget what is beyond the retention."""
@@ -287,14 +261,16 @@ class Journal:
         kept_plans = set(list(plans)[: self.retention.plans])
         kept_size = 0
         for record in reversed(records):
-            kept_size += _bytes_kept(record)
+            kept_size += record.size
             if record.plan not in kept_plans or record.time < oldest or kept_size > self.retention.size:
-                self.forget(record.id)
+                self.forget(record)
+        if self._ledger.size > _LONG_LEDGER:
+            self._ledger.rewrite(record for record in self.records() if record.light)
 
     def _remember(self, record: Record) -> None:
         self._records[record.id] = record
         self._plans[record.plan] = self._plans.get(record.plan, 0) + 1
-        self._size += _bytes_kept(record)
+        self._size += record.size
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -334,13 +310,42 @@ class Abandoned:
     descriptor: int
     lock: int
 
-    def records(self, state: str) -> list[Record]:
-        """Its readable records in a state (`intent` or `done`), newest first: the order in which they are undone.
+    def prepared(self) -> list[Record]:
+        """What was under way, newest first: the order in which it is undone."""
+        return self._sorted({**Ledger.read(self.descriptor)[0], **self._files("intent")}, newest_first=True)
 
-        A record that does not parse was being written when the machine stopped: nothing of it had begun.
+    def committed(self) -> list[Record]:
+        """What is kept for undo, oldest first."""
+        return self._sorted({**Ledger.read(self.descriptor)[1], **self._files("done")}, newest_first=False)
+
+    def settle(self, record: Record, *, new: bool) -> None:
+        """Turn a prepared record into a committed one (`new`) or into none."""
+        if record.light:
+            ledger = Ledger(self.descriptor)
+            try:
+                ledger.append(Committed(record.id) if new else Forgotten(record.id))
+            finally:
+                ledger.close()
+            return
+        intent = f"{record.id}.intent"
+        if new:
+            os.rename(intent, f"{record.id}.done", src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        else:
+            os.unlink(intent, dir_fd=self.descriptor)
+        os.fsync(self.descriptor)
+
+    @staticmethod
+    def _sorted(records: dict[str, Record], *, newest_first: bool) -> list[Record]:
+        usable = (record for record in records.values() if record.format == FORMAT and _ID.fullmatch(record.id))
+        return sorted(usable, key=lambda record: record.id, reverse=newest_first)
+
+    def _files(self, state: str) -> dict[str, Record]:
+        """The records that are files of their own.
+
+        One that does not parse was being written when the machine stopped: nothing of it had begun.
         """
-        found: list[Record] = []
-        for name in sorted(_names(self.descriptor), reverse=True):
+        found: dict[str, Record] = {}
+        for name in _names(self.descriptor):
             known = _RECORD.fullmatch(name)
             if known is None or known.group(2) != state:
                 continue
@@ -348,8 +353,8 @@ class Abandoned:
                 record = msgspec.json.decode(self._read(name), type=Record)
             except (msgspec.DecodeError, OSError):
                 continue
-            if record.format == FORMAT and record.id == known.group(1):
-                found.append(record)
+            if record.id == known.group(1) and not record.light:
+                found[record.id] = record
         return found
 
     def strays(self) -> list[tuple[str, str]]:
@@ -389,8 +394,22 @@ def _names(directory: int) -> list[str]:
         return [entry.name for entry in entries]
 
 
-def _bytes_kept(record: Record) -> int:
-    return sum(entry.before.size for entry in record.entries if entry.before is not None)
+def _is_record(name: str) -> bool:
+    """Sorts records behind their files, so that a crash in between leaves a record that can still be adopted."""
+    return name.endswith(".done")
+
+
+def _can_exchange(directory: int) -> bool:
+    """Whether names can be swapped on the journal's file system, which is that of almost every target."""
+    names = ("exchange.a", "exchange.b")
+    try:
+        for name in names:
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory))
+        return exchange(directory, names[0], directory, names[1])
+    finally:
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=directory)
 
 
 def _private_directory(parent: int, name: str) -> int:

@@ -94,12 +94,12 @@ class ProtectedPlaces:
         return tuple(found)
 
     def _ask_git(self) -> None:
-        places = _run_git(self._root, "rev-parse", "--absolute-git-dir", "--git-common-dir")
-        lines = places.splitlines() if places is not None else []
+        asked = ("--absolute-git-dir", "--git-common-dir", "--show-toplevel")
+        # A bare repository has no top level, and git then answers nothing at all.
+        places = _run_git(self._root, "rev-parse", *asked) or _run_git(self._root, "rev-parse", *asked[:2])
+        *lines, self._top = [*places.splitlines(), self._root][:3] if places else [self._root]
         # Where git gives no answer (it is absent, or mistrusts the owner) another git may give one later.
         self._git_directories = [os.path.join(self._root, line) for line in lines or [".git"]]
-        top = _run_git(self._root, "rev-parse", "--show-toplevel")
-        self._top = top.rstrip("\n") if top else self._root
         self._hooks = None
         self._origins = []
         listing = _run_git(self._root, "config", "--list", "--includes", "--show-origin", "-z")

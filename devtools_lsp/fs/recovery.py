@@ -13,9 +13,10 @@ from typing import Literal
 
 from devtools_lsp.errors import DevToolsError, PolicyError
 from devtools_lsp.fs.faults import point
-from devtools_lsp.fs.journal import Abandoned, Entry, Journal, Record
+from devtools_lsp.fs.journal import Abandoned, Journal
 from devtools_lsp.fs.names import check_depth
 from devtools_lsp.fs.policy import PathPolicy
+from devtools_lsp.fs.records import Entry, Record
 from devtools_lsp.fs.revert import Reverter
 from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, Trail
 from devtools_lsp.paths import parent_of, relative_path
@@ -73,7 +74,7 @@ def recover(walk: RootWalk, journal: Journal, policy: PathPolicy | None) -> Reco
     with journal.abandoned() as sessions:
         for session in sessions:
             settled = True
-            for record in session.records("intent"):
+            for record in session.prepared():
                 plan = _Recovery(walk, session, record, policy).run()
                 plans.append(plan)
                 settled = settled and plan.outcome != "stuck"
@@ -141,7 +142,7 @@ class _Recovery:
             self._remove_directories()
         self._sync(reverted)
         point("recovery:forget")
-        self._forget(new)
+        self._session.settle(record, new=new)
         return RecoveredPlan(
             record.plan,
             "new" if new else "old",
@@ -191,15 +192,6 @@ class _Recovery:
                     finally:
                         os.close(descriptor)
             self._close_trails()
-
-    def _forget(self, new: bool) -> None:
-        session = self._session.descriptor
-        intent = f"{self._record.id}.intent"
-        if new:
-            os.rename(intent, f"{self._record.id}.done", src_dir_fd=session, dst_dir_fd=session)
-        else:
-            os.unlink(intent, dir_fd=session)
-        os.fsync(session)
 
 
 def _sweep(walk: RootWalk, session: Abandoned) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from devtools_lsp.errors import PolicyError
-from devtools_lsp.fs.journal import Entry, Image, stray_name
+from devtools_lsp.fs.journal import stray_name
+from devtools_lsp.fs.records import Entry, Image
 from devtools_lsp.fs.staging import (
     DisplacedError,
     Print,
@@ -135,13 +136,13 @@ class Reverter:
     def _staged(self, entry: Entry, directory: int) -> tuple[str, int]:
         """Where the new file was staged, and where the old one is after a swap."""
         if entry.stage is None:
-            return f"{self._id}.new.{entry.n}", self._session
+            return f"{self._id}.{'old' if entry.swapped else 'new'}.{entry.n}", self._session
         return stray_name(self._id, f"n{entry.n}"), directory
 
     def _aside(self, entry: Entry, directory: int) -> tuple[str, int]:
         """Where the old file of a deletion is until it is compared."""
         if entry.stage is None:
-            return f"{self._id}.gone.{entry.n}", self._session
+            return f"{self._id}.{'old' if entry.swapped else 'gone'}.{entry.n}", self._session
         return stray_name(self._id, f"g{entry.n}"), directory
 
     def _returned_leftover(self, entry: Entry, current: Print | str | None, name: str, directory: int) -> bool:

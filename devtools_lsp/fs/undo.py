@@ -15,7 +15,8 @@ import msgspec
 
 from devtools_lsp.core.workspace import sha256
 from devtools_lsp.errors import BadArgumentError, PolicyError
-from devtools_lsp.fs.journal import Image, Journal, Record
+from devtools_lsp.fs.journal import Journal
+from devtools_lsp.fs.records import Image, Record
 from devtools_lsp.fs.staging import open_regular, read_all
 from devtools_lsp.ports import Mutation
 

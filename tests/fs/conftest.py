@@ -9,7 +9,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Generator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +21,10 @@ from devtools_lsp.fs.local import LocalFileSystem
 from devtools_lsp.fs.opening import open_local
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.recovery import RecoveryReport
+
+PLACE = os.environ.get("DEVTOOLS_LSP_TEST_DIR") or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+"""Where the trees of these tests stand: in memory if possible, since they sync a hundred thousand times. Set the
+variable to a directory of another file system to run them there."""
 
 JOURNALS = (".devtools", ".git")
 
@@ -65,6 +71,13 @@ class Tree:
                 kinds = (".intent", ".new.", ".gone.", ".back.", ".strays", ".writing")
                 found += [name for name in names if any(kind in name for kind in kinds)]
         return found
+
+
+@pytest.fixture
+def tmp_path() -> Generator[Path]:
+    """As pytest's own, but at `PLACE`."""
+    with tempfile.TemporaryDirectory(prefix="devtools-lsp-", dir=PLACE, ignore_cleanup_errors=True) as directory:
+        yield Path(directory).resolve()
 
 
 @pytest.fixture

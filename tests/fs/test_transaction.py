@@ -201,7 +201,7 @@ def meanwhile(monkeypatch):
             return same_file(*arguments)
 
         def renaming(*arguments, **options):
-            if options.get("src_dir_fd") is not None and ".gone." in str(arguments[1]):
+            if arguments[0] == "f":
                 once()
             return rename(*arguments, **options)
 

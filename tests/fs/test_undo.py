@@ -8,6 +8,7 @@ import pytest
 
 from devtools_lsp.core.workspace import sha256
 from devtools_lsp.errors import BadArgumentError
+from devtools_lsp.fs import journal
 from devtools_lsp.fs.journal import Retention
 from devtools_lsp.ports import Mutation
 
@@ -224,7 +225,7 @@ async def test_the_last_plans_are_kept(tree, opened):
     again = opened(retention=Retention(plans=5))
     assert kept(again) == [f"p{number}" for number in range(55, 60)]
     names = [path.name for path in (tree.root / ".devtools").glob("*/*")]
-    assert len(names) == 5 * 2 + 1  # A record and a before-image each, and the lock.
+    assert len(names) == 5 + 2  # A before-image each, the ledger and the lock.
 
 
 async def test_old_plans_go(tree, opened):
@@ -257,3 +258,69 @@ async def test_a_plan_bigger_than_the_bound_still_lands(tree, opened):
     await settled(handle)
     assert tree.files()["big"] == b"1" * 50_000
     assert kept(handle) == []
+
+
+# -- the ledger --------------------------------------------------------------------------------------------------
+
+
+def ledger_of(tree):
+    [path] = (tree.root / ".devtools").glob("*/ledger")
+    return path
+
+
+async def test_a_torn_line_spoils_no_other(tree, handle, opened):
+    """As a full disk or a crash leaves it: half a line, then whole ones."""
+    await commit(handle, "p1", Mutation("write", "edit.txt", b"e1"))
+    with ledger_of(tree).open("ab") as file:
+        file.write(b'\n{"is":"prepared","record":{"format":1,"id":"0179')
+    await commit(handle, "p2", Mutation("write", "other.txt", b"o1"))
+    with ledger_of(tree).open("ab") as file:
+        file.write(b"\n\0\0\0\n[]\n{}")
+    handle.close()
+    again = opened()
+    assert again.recovery.clean
+    assert kept(again) == ["p1", "p2"]
+    await take_back(again, "p1", by="u1")
+    await take_back(again, "p2", by="u2")
+    assert tree.files() == BEFORE
+
+
+async def test_a_lost_ledger_costs_the_undo_and_nothing_else(tree, handle, opened):
+    await commit(handle, "p1", Mutation("write", "edit.txt", b"e1"))
+    handle.close()
+    ledger_of(tree).unlink()
+    again = opened()
+    assert again.recovery.clean
+    assert kept(again) == []
+    assert tree.files()["edit.txt"] == b"e1"
+    assert not list((tree.root / ".devtools").glob("*/*.old.*"))
+
+
+async def test_a_long_ledger_is_written_anew(tree, opened, monkeypatch):
+    tree.fill(BEFORE)
+    monkeypatch.setattr(journal, "_LONG_LEDGER", 20_000)
+    handle = opened(retention=Retention(plans=8))
+    await commit(handle, "whole", Mutation("write", "edit.txt", b"x"), Mutation("write", "other.txt", b"x"))
+    for number in range(200):
+        await commit(handle, f"p{number}", Mutation("write", "edit.txt", b"%d" % number))
+    await settled(handle)
+    assert ledger_of(tree).stat().st_size < 30_000
+    expected = [f"p{number}" for number in range(192, 200)]
+    assert kept(handle)[-8:] == expected
+    await take_back(handle, by="u")
+    handle.close()
+    again = opened(retention=Retention(plans=8))
+    assert kept(again) == [*expected[1:], "u"]
+    assert (await again.file_system.undo_plan()).plan == "p198"
+
+
+async def test_undo_of_a_created_and_of_a_deleted_file(tree, handle, opened):
+    """Single changes keep their before-images by the swap itself."""
+    await commit(handle, "made", Mutation("write", "deep/new.txt", b"n", expect=None))
+    await commit(handle, "dropped", Mutation("delete", "drop.sh", expect=sha256(b"d0")))
+    handle.close()
+    again = opened()
+    await take_back(again, "dropped", by="u1")
+    await take_back(again, "made", by="u2")
+    assert tree.files() == BEFORE
+    assert (tree.root / "drop.sh").stat().st_mode & 0o777 == 0o755
