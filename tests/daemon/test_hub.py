@@ -403,30 +403,39 @@ async def test_more_than_a_frame_holds_is_cut_and_said(scene: Scene):
     assert editor.messages("a.py")[-1] == "175 more diagnostics of this file are too many to show at once"
 
 
-async def test_ten_thousand_diagnostics_for_two_editors_take_little_of_the_loop(scene: Scene):
-    """The budget is 50 ms of loop time; the bound here is loose for a busy machine, and the number is printed."""
+async def publish_ten_thousand(scene: Scene) -> float:
+    """The CPU seconds that the loop's thread takes to publish 10,000 diagnostics in 100 files to two editors."""
     lines = "".join(f"value_{number} = name_{number}  # é\n" for number in range(100))
     found: list[Diagnostic] = []
     for number in range(100):
         scene.put(f"src/f{number}.py", lines)
-        found += [
-            finding(
-                f"{number} {line} is not defined",
-                f"src/f{number}.py",
-                line=line,
-                end_line=line,
-                column=11,
-                end_column=18,
-            )
-            for line in range(1, 101)
-        ]
+        for line in range(1, 101):
+            place = {"line": line, "end_line": line, "column": 11, "end_column": 18}
+            found.append(finding(f"{number} {line} is not defined", f"src/f{number}.py", **place))
+    sent: list[bytes] = []
     editors = [scene.editor("utf-8"), scene.editor("utf-16")]
     for editor in editors:
-        editor.send = lambda payload, sink=editor: sink.sent.append(payload)  # type: ignore[method-assign]
+        editor.send = sent.append  # type: ignore[method-assign]
+    await scene.hub.settled()
     started = time.thread_time()
     scene.hub.judged("checker", "check", [f"src/f{number}.py" for number in range(100)], found)
     await scene.hub.settled()
     spent = time.thread_time() - started
-    assert sum(len(editor.sent) for editor in editors) == 200
-    print(f"10,000 diagnostics to two editors: {spent * 1000:.1f} ms of the loop's thread")
-    assert spent < 0.25
+    assert len(sent) == 200
+    for editor in editors:
+        scene.hub.detach(editor)
+    scene.hub.judged("checker", "check", [f"src/f{number}.py" for number in range(100)], [])
+    await scene.hub.settled()
+    return spent
+
+
+async def test_ten_thousand_diagnostics_for_two_editors(scene: Scene):
+    """A loose bound, for a machine that does other things; the budget itself is measured below."""
+    assert await publish_ten_thousand(scene) < 0.5
+
+
+@pytest.mark.bench
+async def test_ten_thousand_diagnostics_within_the_budget(scene: Scene):
+    best = min([await publish_ten_thousand(scene) for _ in range(10)])
+    print(f"10,000 diagnostics to two editors: {best * 1000:.1f} ms of the loop (budget 50)")
+    assert best < 0.05
