@@ -301,7 +301,7 @@ def _whole_lines(old: str, spans: Sequence[Span], index: int) -> tuple[int, int,
         else:
             boundary = old.find("\n", position)
             end = len(old) if boundary < 0 else boundary + 1
-        closed = (old[position:end] or written).endswith("\n")
+        closed = _starts_line(old, end) and (old[position:end] or written).endswith("\n")
         if index == len(spans) or spans[index].start > end or (spans[index].start == end and closed):
             pieces.append(old[position:end])
             return start, end, "".join(pieces), index

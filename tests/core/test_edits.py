@@ -13,7 +13,7 @@ from devtools_lsp.core.workspace import FileText
 from devtools_lsp.errors import BadArgumentError, StepFailedError
 from devtools_lsp.text import Span, apply_spans, decode, encode, split_endings
 
-SEEDED = settings(derandomize=True, deadline=None, max_examples=300)
+SEEDED = settings(derandomize=True, deadline=None, max_examples=120)
 
 
 def refused(text: str, *pairs: tuple[str, str]) -> StepFailedError:

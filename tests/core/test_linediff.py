@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from devtools_lsp.core.linediff import differences, enclosing_span, line_spans, lines_of, runs_between, runs_of_spans
 from devtools_lsp.text import Span, apply_spans
 
-SEEDED = settings(derandomize=True, deadline=None, max_examples=400)
+SEEDED = settings(derandomize=True, deadline=None, max_examples=150)
 
 sequences = st.lists(st.integers(0, 4), max_size=30)
 texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "a", "\r\n"]), max_size=20).map("".join)
@@ -73,6 +73,11 @@ def test_runs_of_spans_make_the_same_text(old: str, data: st.DataObject):
         assert old[run.start : run.end] == "".join(run.old)
         assert run.line == old.count("\n", 0, run.start)
         assert tuple(lines[run.new_line : run.new_line + len(run.new)]) == run.new
+
+
+def test_spans_that_meet_at_an_open_end_are_one_run():
+    (run,) = runs_of_spans("a", [Span(0, 1, ""), Span(1, 1, "x")])
+    assert (run.old, run.new) == (("a",), ("x",))
 
 
 def test_a_line_without_line_break_differs_from_the_same_with_one():

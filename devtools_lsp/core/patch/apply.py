@@ -7,7 +7,7 @@ that a diff which exchanges names applies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -234,7 +234,7 @@ def plan_hunks(path: str, text: str, hunks: Sequence[PatchHunk]) -> tuple[list[S
         notes += [f"{name} matched line {place.start + 1} {remark}" for remark in place.remarks]
         if hunk.old_open != hunk.new_open:
             ends_with_break = hunk.old_open
-    return _spans(text, _merged(path, runs), _line_starts(text, len(locator.lines)), ends_with_break), notes
+    return _spans(text, locator.lines, _merged(path, runs), ends_with_break), notes
 
 
 def _runs(hunk: PatchHunk, at: int) -> list[_Run]:
@@ -272,20 +272,21 @@ def _merged(path: str, runs: list[_Run]) -> list[_Run]:
     return merged
 
 
-def _line_starts(text: str, count: int) -> list[int]:
-    """Offsets of the line starts and, last, of the text's end."""
-    starts = [0]
-    for _ in range(count):
-        boundary = text.find("\n", starts[-1])
-        starts.append(len(text) if boundary < 0 else boundary + 1)
-    return starts
+def _offsets(text: str, lines: Sequence[str], numbers: Iterable[int]) -> Iterator[int]:
+    """The offsets at which lines begin; their numbers ascend, and the one behind the last is the text's end."""
+    line, offset = 0, 0
+    for number in numbers:
+        offset += sum(map(len, lines[line:number])) + number - line
+        line = number
+        yield min(offset, len(text))
 
 
-def _spans(text: str, runs: Sequence[_Run], starts: Sequence[int], ends_with_break: bool) -> list[Span]:
+def _spans(text: str, lines: Sequence[str], runs: Sequence[_Run], ends_with_break: bool) -> list[Span]:
     """The runs as spans; the text ends with a line break afterwards or not, as told."""
     size = len(text)
     broken = text.endswith("\n")
-    spans = [Span(starts[run.first], starts[run.last], "".join(line + "\n" for line in run.added)) for run in runs]
+    offsets = _offsets(text, lines, (number for run in runs for number in (run.first, run.last)))
+    spans = [Span(next(offsets), next(offsets), "".join(line + "\n" for line in run.added)) for run in runs]
     if not spans or spans[-1].end < size:
         if broken and not ends_with_break:
             spans.append(Span(size - 1, size, ""))

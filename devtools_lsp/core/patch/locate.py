@@ -8,7 +8,8 @@ match lets pass is never written: spans replace changed lines only.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -71,7 +72,7 @@ class Locator:
         self._text = text
         self.lines = split_lines(text)
         self._keys: dict[int, list[str]] = {0: self.lines}
-        self._indexes: dict[int, dict[str, list[int]]] = {}
+        self._indexes: dict[int, Mapping[str, list[int]]] = {}
         self._sorted_keys: list[tuple[str, int]] | None = None
         self._removed = bytearray(len(self.lines))
         self._drift = 0
@@ -179,11 +180,11 @@ class Locator:
                 "around the change, or use edit"
             )
 
-    def _index(self, tier: int) -> dict[str, list[int]]:
+    def _index(self, tier: int) -> Mapping[str, list[int]]:
         if tier not in self._indexes:
-            index: dict[str, list[int]] = {}
+            index: defaultdict[str, list[int]] = defaultdict(list)
             for number, key in enumerate(self._keyed(tier)):
-                index.setdefault(key, []).append(number)
+                index[key].append(number)
             self._indexes[tier] = index
         return self._indexes[tier]
 
