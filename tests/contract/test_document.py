@@ -1,4 +1,7 @@
-"""CONTRACT.md and the suite say the same: every clause has tests, every test has a clause."""
+"""CONTRACT.md and the suite say the same: every clause has tests, every test has a clause.
+
+`python -m tests.contract.test_document` writes the lists of tests anew.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +44,26 @@ def suite_by_clause() -> tuple[dict[str, list[str]], list[str]]:
 def document() -> dict[str, list[str]]:
     """The tests that the page lists under each clause."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    clauses = re.findall(r"^\*\*(\d+\.\d+)\*\*", text, re.M)
+    clauses = re.findall(r"^\*\*(\d+\.\d+)\*\*", text, re.MULTILINE)
     assert len(clauses) == len(set(clauses)), "a clause number is used twice"
-    blocks = re.split(r"^\*\*(\d+\.\d+)\*\*", text, flags=re.M)[1:]
+    blocks = re.split(r"^\*\*(\d+\.\d+)\*\*", text, flags=re.MULTILINE)[1:]
     return {
-        number: re.findall(r"^- `(test_\w+\.py::test_\w+)`$", body, re.M)
+        number: re.findall(r"^- `(test_\w+\.py::test_\w+)`$", body, re.MULTILINE)
         for number, body in zip(blocks[::2], blocks[1::2], strict=True)
     }
+
+
+def with_lists(text: str) -> str:
+    """The page with each clause's list of tests as the suite has it."""
+    named, _ = suite_by_clause()
+    pieces = re.split(r"^(\*\*\d+\.\d+\*\*)", text, flags=re.MULTILINE)
+    written = pieces[0]
+    for number, body in zip(pieces[1::2], pieces[2::2], strict=True):
+        prose, heading, rest = body.partition("\n## ")
+        words = "\n".join(line for line in prose.split("\n") if not line.startswith("- `test_")).strip()
+        listed = "\n".join(f"- `{test}`" for test in named.get(number.strip("*"), []))
+        written += f"{number} {words}\n\n{listed}\n\n{heading.lstrip()}{rest}"
+    return written.rstrip("\n") + "\n"
 
 
 def test_every_test_names_a_clause():
@@ -62,3 +78,7 @@ def test_a_clause_lists_exactly_its_tests(number: str):
 
 def test_every_clause_that_a_test_names_is_in_the_document():
     assert sorted(set(suite_by_clause()[0]) - set(document())) == []
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(with_lists(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
