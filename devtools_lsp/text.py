@@ -22,6 +22,10 @@ _BOMS: tuple[tuple[bytes, Encoding], ...] = (
 )
 
 
+BYTE_ORDER_MARK = "\ufeff"
+"""The mark as a character, as it looks to whoever decodes a file without taking it off."""
+
+
 class NotTextError(ValueError):
     """The bytes are not UTF-8, nor UTF-16 with a byte order mark, or they hold NUL. The message says which."""
 

@@ -15,7 +15,8 @@ from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.core.linediff import Difference, LineRun, differences, runs_between
 
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
-_LINE_REFERENCE = re.compile(r"\b([Ll]ine )(\d+)\b")
+_SOLID = re.compile(r"\w+|[^\w\s]")
+_LINE_REFERENCE = re.compile(r"\b([Ll]ine )([0-9]{1,9})\b")
 _TOKENS_COMPARED = 20_000
 
 _Key = tuple[str | None, str | None, str | None, str, str, int | None, int | None]
@@ -27,7 +28,7 @@ class LineMap:
     def __init__(self, runs: Sequence[LineRun]) -> None:
         self._runs = runs
         self._starts = [run.line for run in runs]
-        self._tokens: dict[int, _TokenMap] = {}
+        self._replaced: dict[int, _Replaced] = {}
 
     def line(self, line: int) -> int | None:
         """The new number of an old line, None when it was changed or deleted."""
@@ -42,9 +43,9 @@ class LineMap:
         found = self._locate(line)
         if isinstance(found, int):
             return found, column
-        if found.line not in self._tokens:
-            self._tokens[found.line] = _TokenMap(found)
-        return self._tokens[found.line].position(line - 1 - found.line, column)
+        if found.line not in self._replaced:
+            self._replaced[found.line] = _Replaced(found)
+        return self._replaced[found.line].position(line - 1 - found.line, column)
 
     def _locate(self, line: int) -> int | LineRun:
         """The new number of an unchanged line, or the run that an old line lies in."""
@@ -57,48 +58,64 @@ class LineMap:
         return line + (run.new_line + len(run.new)) - (run.line + len(run.old))
 
 
-class _TokenMap:
-    """Where the tokens of one replaced run are among those that replaced them."""
+class _Replaced:
+    """Where the tokens of one replaced run are among those that replaced them; worked out where it is asked.
+
+    Lines whose tokens are the same but for blanks belong together; what lies between such lines is compared token
+    by token as a whole, so that a line that was split or joined keeps its places.
+    """
 
     def __init__(self, run: LineRun) -> None:
-        old, new = _tokens(run.old), _tokens(run.new)
-        self._old = old
-        self._starts = [(line, column) for line, column, _ in old]
-        self._new_line = run.new_line
-        self._kept: dict[int, tuple[int, int]] = {}
-        position, following = 0, 0
-        gaps = differences([text for _, _, text in old], [text for _, _, text in new])
-        for gap in [*gaps, Difference(len(old), len(old), len(new), len(new))]:
-            for offset in range(gap.old_start - position):
-                self._kept[position + offset] = new[following + offset][:2]
-            position, following = gap.old_end, gap.new_end
+        self._run = run
+        old, new = ([tuple(_SOLID.findall(line)) for line in lines] for lines in (run.old, run.new))
+        self._parts: list[Difference] = []
+        line, new_line = 0, 0
+        for gap in [*differences(old, new), Difference(len(old), len(old), len(new), len(new))]:
+            for offset in range(gap.old_start - line):
+                at, now = line + offset, new_line + offset
+                self._parts.append(Difference(at, at + 1, now, now + 1))
+            self._parts.append(gap)
+            line, new_line = gap.old_end, gap.new_end
+        self._part_ends = [part.old_end for part in self._parts]
+        self._kept: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
 
     def position(self, line: int, column: int | None) -> tuple[int, int | None] | None:
+        """The new 1-based place of a 0-based line of the run and a 1-based column."""
+        kept = self._tokens_kept(bisect_right(self._part_ends, line))
+        tokens = [(match.start(), match.group()) for match in _TOKEN.finditer(self._run.old[line])]
         if column is None:
-            return self._first_kept(line)
-        index = bisect_right(self._starts, (line, column - 1)) - 1
-        if index < 0 or index not in self._kept:
+            first = next((start for start, text in tokens if (line, start) in kept and not text.isspace()), None)
+            return None if first is None else (kept[line, first][0] + 1, None)
+        start = max((start for start, _ in tokens if start < column), default=0)
+        if (line, start) not in kept:
             return None
-        old_line, old_column, _ = self._old[index]
-        if old_line != line:
-            return None
-        new_line, new_column = self._kept[index]
-        return self._new_line + new_line + 1, new_column + (column - 1 - old_column) + 1
+        new_line, new_start = kept[line, start]
+        return new_line + 1, new_start + column - start
 
-    def _first_kept(self, line: int) -> tuple[int, int | None] | None:
-        index = bisect_right(self._starts, (line, -1))
-        while index < len(self._old) and self._old[index][0] == line:
-            if index in self._kept and not self._old[index][2].isspace():
-                return self._new_line + self._kept[index][0] + 1, None
-            index += 1
-        return None
+    def _tokens_kept(self, index: int) -> dict[tuple[int, int], tuple[int, int]]:
+        """Old (line of the run, offset) to new (line of the text, offset) of the tokens that a part kept."""
+        if index not in self._kept:
+            part = self._parts[index]
+            old = _tokens(self._run.old, part.old_start, part.old_end)
+            new = _tokens(self._run.new, part.new_start, part.new_end)
+            gaps = differences([text for _, _, text in old], [text for _, _, text in new])
+            kept: dict[tuple[int, int], tuple[int, int]] = {}
+            position, following = 0, 0
+            for gap in [*gaps, Difference(len(old), len(old), len(new), len(new))]:
+                for offset in range(gap.old_start - position):
+                    line, start, _ = old[position + offset]
+                    new_line, new_start, _ = new[following + offset]
+                    kept[line, start] = (self._run.new_line + new_line, new_start)
+                position, following = gap.old_end, gap.new_end
+            self._kept[index] = kept
+        return self._kept[index]
 
 
-def _tokens(lines: Sequence[str]) -> list[tuple[int, int, str]]:
-    """The tokens of a run as (line in the run, 0-based column, text); a bounded number of them."""
+def _tokens(lines: Sequence[str], first: int, last: int) -> list[tuple[int, int, str]]:
+    """The tokens of lines [first, last) as (line, 0-based offset, text); a bounded number of them."""
     found: list[tuple[int, int, str]] = []
-    for line, text in enumerate(lines):
-        found.extend((line, match.start(), match.group()) for match in _TOKEN.finditer(text))
+    for line in range(first, last):
+        found.extend((line, match.start(), match.group()) for match in _TOKEN.finditer(lines[line]))
         if len(found) > _TOKENS_COMPARED:
             break
     return found
@@ -149,9 +166,12 @@ def _carried(diagnostic: Diagnostic, line_maps: Mapping[str, LineMap], renames: 
     mapping = line_maps.get(diagnostic.path)
     if mapping is None:
         return _key(diagnostic, path, diagnostic.message, diagnostic.line, diagnostic.column)
-    message = _LINE_REFERENCE.sub(
-        lambda match: f"{match.group(1)}{mapping.line(int(match.group(2))) or match.group(2)}", diagnostic.message
-    )
+
+    def carried_reference(match: re.Match[str]) -> str:
+        place = mapping.position(int(match.group(2)), None)
+        return match.group() if place is None else f"{match.group(1)}{place[0]}"
+
+    message = _LINE_REFERENCE.sub(carried_reference, diagnostic.message)
     if diagnostic.line is None:
         return _key(diagnostic, path, message, None, None)
     place = mapping.position(diagnostic.line, diagnostic.column)

@@ -15,7 +15,7 @@ from itertools import accumulate
 from devtools_lsp.core.linediff import differences
 from devtools_lsp.core.nearmiss import mistaken_form, nearest
 from devtools_lsp.errors import BadArgumentError, Match, StepFailedError
-from devtools_lsp.text import Span, line_of, to_lf, unwritable
+from devtools_lsp.text import BYTE_ORDER_MARK, Span, line_of, to_lf, unwritable
 
 _MATCHES_LISTED = 20
 """How many places an ambiguous block lists at most."""
@@ -44,6 +44,9 @@ def plan_edits(path: str, text: str, edits: Sequence[Edit]) -> list[Span]:
     for number, edit in enumerate(edits, 1):
         name = "the find block" if len(edits) == 1 else f"find block {number} of {len(edits)}"
         find, replacement = _checked(path, name, edit)
+        if find.startswith(BYTE_ORDER_MARK) and not text.startswith(BYTE_ORDER_MARK):
+            # The mark of a file is no part of its text, even for a caller who saw its bytes.
+            find, replacement = find[1:], replacement.removeprefix(BYTE_ORDER_MARK)
         places = claims.places(find, _MATCHES_LISTED + 1)
         if not places:
             raise _no_match(path, text, name, find)

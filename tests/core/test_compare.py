@@ -120,6 +120,14 @@ def test_line_numbers_in_messages_are_carried_over():
     assert compared(old, new, [beyond], [found(4, 8, beyond.message.replace("999", "1000"))]) == ([], [], 1)
 
 
+def test_a_file_indented_anew_keeps_its_errors():
+    old = "".join(f"if a{number}:\n\tcall(b{number})\n" for number in range(20_000))
+    new = old.replace("\t", "    ")
+    before = [found(line, 7) for line in range(2, 40_001, 2)]
+    after = [found(line, 10) for line in range(2, 40_001, 2)]
+    assert compared(old, new, before, after) == ([], [], 20_000)
+
+
 def test_the_order_given_is_kept():
     before = [found(3, message="c"), found(1, message="a")]
     after = [found(2, message="z"), found(1, message="y")]

@@ -49,6 +49,12 @@ def test_edits(before: str, pairs: list[tuple[str, str]], after: str, edit_bytes
     assert edit_bytes(before, *pairs) == after.encode()
 
 
+def test_a_byte_order_mark_is_not_seen_by_a_block_that_has_it(edit_bytes):
+    marked = "\ufeffa = 1\n".encode()
+    assert edit_bytes(marked, ("\ufeffa = 1", "\ufeffa = 2")) == "\ufeffa = 2\n".encode()
+    assert edit_bytes(marked, ("\ufeffa = 1", "a = 2")) == "\ufeffa = 2\n".encode()
+
+
 def test_spans_are_sorted_and_go_no_further_than_what_differs():
     text = "one\ntwo\nthree\nfour\nfive\n"
     edits = [Edit("four\nfive", "FOUR\nfive"), Edit("one\ntwo\nthree", "one\nTWO\nthree\nmore")]

@@ -23,7 +23,7 @@ from devtools_lsp.core.patch import (
 )
 from devtools_lsp.core.workspace import FileText
 from devtools_lsp.errors import BadArgumentError, DevToolsError, StepFailedError
-from devtools_lsp.text import UTF8_LF, apply_spans, split_endings
+from devtools_lsp.text import UTF8_LF, TextForm, apply_spans, decode, split_endings
 
 SEEDED = settings(derandomize=True, deadline=None, max_examples=120)
 
@@ -362,6 +362,18 @@ def test_forms_are_kept_and_new_files_get_the_plain_one():
         "n": "n\n",
         "b": "y\r\nz\r\n",
     }
+
+
+def test_a_byte_order_mark_is_not_seen_even_where_a_diff_shows_it():
+    files = {"a": FileText(*decode("\ufeffone\ntwo\n".encode()))}
+    for rows in [("-one", "+1"), ("-\ufeffone", "+\ufeff1"), (" \ufeffone", "-two", "+2")]:
+        outcome = apply_operations([UpdateFile("a", (hunk(*rows),))], files)
+        assert outcome.changed["a"].to_bytes("preserve").count("\ufeff".encode()) == 1
+        assert "\ufeff" not in outcome.changed["a"].text
+    assert apply_operations([DeleteFile("a", (hunk("-\ufeffone", "-two"),))], files).deleted == ("a",)
+    added = apply_operations([AddFile("n", "\ufeffx\n")], {}).added["n"]
+    assert (added.text, added.form) == ("x\n", TextForm(bom=True))
+    assert parse_patch("\ufeff" + update("-x")) == parse_patch(update("-x"))
 
 
 def test_notes_speak_of_files_as_they_are_called_afterwards():

@@ -17,7 +17,7 @@ from devtools_lsp.core.patch.locate import Locator
 from devtools_lsp.core.patch.operations import AddFile, DeleteFile, Operation, PatchHunk, UpdateFile
 from devtools_lsp.core.workspace import FileText
 from devtools_lsp.errors import BadArgumentError, StepFailedError
-from devtools_lsp.text import Span, apply_spans, join_endings, split_endings
+from devtools_lsp.text import BYTE_ORDER_MARK, UTF8_LF, Span, TextForm, apply_spans, join_endings, split_endings
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,15 @@ class _State:
     def add(self, operation: AddFile) -> None:
         if operation.path in self._now:
             raise _exists(operation.path, "adds", operation.line)
+        text, form = operation.text, UTF8_LF
+        if text.startswith(BYTE_ORDER_MARK):
+            text, form = text[1:], TextForm(bom=True)
         if operation.path in self._deleted:
             # The patch replaces the file as a whole; it keeps the form of its bytes.
             self._deleted.discard(operation.path)
-            self._now[operation.path] = _File(self._before[operation.path].replaced(operation.text), operation.path)
+            self._now[operation.path] = _File(self._before[operation.path].replaced(text), operation.path)
         else:
-            self._now[operation.path] = _File(FileText(operation.text), None)
+            self._now[operation.path] = _File(FileText(text, form), None)
 
     def delete(self, operation: DeleteFile) -> None:
         file = self._take(operation, "deletes")
@@ -113,7 +116,10 @@ class _State:
 
     def _verify(self, operation: DeleteFile, file: _File) -> None:
         """A deletion that shows what it deletes must show all of it."""
-        spans, _ = plan_hunks(operation.path, file.content.text, operation.hunks)
+        hunks = operation.hunks
+        if file.content.form.bom:
+            hunks = [hunk.without_mark() for hunk in hunks]
+        spans, _ = plan_hunks(operation.path, file.content.text, hunks)
         if apply_spans(file.content.text, spans):
             raise StepFailedError(
                 f"the patch deletes {operation.path} (patch line {operation.line}) but does not show the whole file: "
@@ -150,7 +156,10 @@ class _State:
         return file
 
     def _edit(self, operation: UpdateFile, file: _File) -> None:
-        spans, notes = plan_hunks(operation.path, file.content.text, operation.hunks)
+        hunks = operation.hunks
+        if file.content.form.bom:
+            hunks = [hunk.without_mark() for hunk in hunks]
+        spans, notes = plan_hunks(operation.path, file.content.text, hunks)
         # Spans count in the text from before the patch, so those of a second update do not; they are compared.
         first = file.origin is not None and file.content is self._before[file.origin]
         file.spans = spans if first else None

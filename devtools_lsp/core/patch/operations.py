@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from devtools_lsp.core.quoting import quote_name
-from devtools_lsp.text import split_lines
+from devtools_lsp.text import BYTE_ORDER_MARK, split_lines
 
 Dialect = Literal["envelope", "unified"]
 
@@ -50,6 +50,14 @@ class PatchHunk:
     def new(self) -> list[str]:
         """The lines that stand there afterwards."""
         return [line.text for line in self.lines if line.sign != "-"]
+
+    def without_mark(self) -> PatchHunk:
+        """The hunk without byte order marks at line starts: a diff of a marked file has it in the first line."""
+        if not any(line.text.startswith(BYTE_ORDER_MARK) for line in self.lines):
+            return self
+        return replace(
+            self, lines=tuple(PatchLine(sign, text.removeprefix(BYTE_ORDER_MARK)) for sign, text in self.lines)
+        )
 
 
 @dataclass(frozen=True, slots=True)

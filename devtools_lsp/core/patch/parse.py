@@ -13,7 +13,7 @@ from devtools_lsp.core.patch.envelope import BEGIN, parse_envelope
 from devtools_lsp.core.patch.malformed import EXAMPLE, malformed, shown
 from devtools_lsp.core.patch.operations import ParsedPatch
 from devtools_lsp.core.patch.unified import is_unified, parse_unified
-from devtools_lsp.text import to_lf, unwritable
+from devtools_lsp.text import BYTE_ORDER_MARK, to_lf, unwritable
 
 __all__ = ["ParsedPatch", "parse_patch"]
 
@@ -31,7 +31,7 @@ def parse_patch(patch: str) -> ParsedPatch:
     if fault is not None:
         line = int(fault.rpartition("line ")[2].rstrip(")"))
         raise malformed(f"it holds {fault.partition(' (')[0]}, which no text file can; remove it", line)
-    lines = to_lf(patch).split("\n")
+    lines = to_lf(patch.removeprefix(BYTE_ORDER_MARK)).split("\n")
     first, last = _unwrapped(lines)
     if first == last:
         raise malformed("the patch is empty; write for example:\n" + EXAMPLE, 1)
