@@ -199,6 +199,8 @@ class Approvals:
             pending = Pending(reason=STILL_JUDGING if shown.files else UNKNOWABLE)
             shown = msgspec.structs.replace(shown, pending=[*shown.pending, pending])
         found = await asyncio.to_thread(survey, self._disk, shown, question)
+        if self._closed:
+            raise _ended_with_the_daemon()
         self._count += 1
         approval = Approval(
             id=f"{self._run}-{self._count}",
@@ -332,8 +334,7 @@ class Approvals:
         """The daemon ends: what waits is lost, and nothing is asked any more."""
         self._closed = True
         for waiting in list(self._waiting.values()):
-            error = CallCancelledError("the daemon ended before anybody answered; nothing was changed")
-            self._end(waiting, "lost", "daemon", error)
+            self._end(waiting, "lost", "daemon", _ended_with_the_daemon())
         for task in list(self._looking):
             task.cancel()
         await asyncio.gather(*self._looking, return_exceptions=True)
@@ -405,6 +406,10 @@ class Approvals:
                 by=by,
                 paths=approval.paths,
             )
+
+
+def _ended_with_the_daemon() -> CallCancelledError:
+    return CallCancelledError("the daemon ended before anybody answered; nothing was changed")
 
 
 def _tell(told: Callable[[Approval], None], approval: Approval) -> None:
