@@ -19,9 +19,9 @@ from devtools_lsp.core.workspace import FileText, sha256
 from devtools_lsp.errors import BadArgumentError, PolicyError, StepFailedError
 from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline import acquire
-from devtools_lsp.pipeline.judging import ask_engine, engine_call, matches_any
+from devtools_lsp.pipeline.judging import ask_engine, engine_call
 from devtools_lsp.pipeline.parts import PipelineParts
-from devtools_lsp.pipeline.selection import EngineStep
+from devtools_lsp.pipeline.selection import EngineStep, matches_any
 from devtools_lsp.pipeline.stamping import Stamper
 from devtools_lsp.pipeline.steps import CompiledStep
 from devtools_lsp.ports import UNCHECKED, Candidate, Capability, LandedFile, Mutation, Permit

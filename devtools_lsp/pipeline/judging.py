@@ -17,9 +17,8 @@ from devtools_lsp.core.diagnostics import Diagnostic, Pending, notice
 from devtools_lsp.core.result import DiagnosticsDelta, EngineUse
 from devtools_lsp.core.workspace import FileText, Workspace
 from devtools_lsp.errors import DevToolsError, StepFailedError, WaitTimeoutError
-from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline.parts import PipelineParts
-from devtools_lsp.pipeline.selection import EngineStep
+from devtools_lsp.pipeline.selection import EngineStep, matches_any
 from devtools_lsp.pipeline.stamping import Stamper, redact
 from devtools_lsp.ports import Cancellation, Candidate, EngineCall
 
@@ -279,14 +278,6 @@ def _take(
     updated = updated.without(delta.deleted) if delta.deleted else updated
     moves = dict(delta.renamed)
     return (updated.renamed(moves) if moves else updated), warnings, moves
-
-
-def matches_any(path: str, entries: Sequence[str]) -> bool:
-    """Whether a path is one of the literals or matches one of the patterns."""
-    return any(
-        PathPattern.parse(entry).matches(path, dot_names=False) if is_pattern(entry) else entry == path
-        for entry in entries
-    )
 
 
 def _overreach(step: str, engine_id: str, what: str) -> StepFailedError:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from devtools_lsp.core.diagnostics import Diagnostic, notice
 from devtools_lsp.errors import EngineRequiredError, StepUnavailableError
-from devtools_lsp.paths import extension_of
+from devtools_lsp.paths import PathPattern, extension_of, is_pattern
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.ports import Candidate, Capability, DevEngine
 
@@ -84,20 +84,33 @@ def require_engine(parts: PipelineParts, step: EngineStep) -> None:
 
 def select(parts: PipelineParts, step: EngineStep, paths: Sequence[str], *, fix: bool = False) -> Selected:
     """Plan a step over concrete paths."""
-    offered = [
-        Candidate(engine, capability, handled)
-        for engine in parts.engines()
-        for capability in capabilities_of(engine, step)
-        if _possible(parts, capability)
-        for handled in [tuple(path for path in paths if capability.handles(extension_of(path)))]
-        if handled or capability.generates
-    ]
+    notices: list[Diagnostic] = []
+    offered: list[Candidate] = []
+    for engine in parts.engines():
+        for capability in capabilities_of(engine, step):
+            if not _possible(parts, capability):
+                continue
+            handled = tuple(path for path in paths if capability.handles(extension_of(path)))
+            if capability.in_place:
+                inside = tuple(path for path in handled if matches_any(path, capability.scope))
+                notices.extend(_outside_scope(step, engine, len(handled) - len(inside)))
+                handled = inside
+            if handled or capability.generates:
+                offered.append(Candidate(engine, capability, handled))
     if fix:
         # A linter that cannot fix still judges the result; it is only not asked for fixes.
         offered.sort(key=lambda candidate: not candidate.capability.fixable)
     chosen = _first_by_extension(parts, offered) if step == "format" else _narrow(parts, step, offered)
     covered = {path for candidate in chosen for path in candidate.paths}
-    return Selected(tuple(chosen), _unhandled(step, [path for path in paths if path not in covered]))
+    unhandled = _unhandled(step, [path for path in paths if path not in covered])
+    return Selected(tuple(chosen), (*notices, *unhandled))
+
+
+def _outside_scope(step: str, engine: DevEngine, count: int) -> list[Diagnostic]:
+    """Files that an in-place engine handles by extension and may not touch are left out, and counted."""
+    if not count:
+        return []
+    return [notice(f"{step}: {count} file(s) are outside the scope of {engine.id} and were left out", rule="skipped")]
 
 
 def _possible(parts: PipelineParts, capability: Capability) -> bool:
@@ -153,3 +166,11 @@ def _unhandled(step: str, paths: Sequence[str]) -> tuple[Diagnostic, ...]:
             )
         )
     return tuple(found)
+
+
+def matches_any(path: str, entries: Sequence[str]) -> bool:
+    """Whether a path is one of the literals or matches one of the patterns."""
+    return any(
+        PathPattern.parse(entry).matches(path, dot_names=False) if is_pattern(entry) else entry == path
+        for entry in entries
+    )

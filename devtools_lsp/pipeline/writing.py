@@ -176,6 +176,7 @@ async def land(
         landing.written.extend(_written_of(mutation, plan) for mutation in raw)
         if landing.written:
             error.written = [_written_to_wire(entry) for entry in landing.written]
+        _name_stranded(error, plan, raw)
         raise error.at(step=step) from error.__cause__
     except asyncio.CancelledError:
         if len(raw) == len(plan.mutations):
@@ -186,6 +187,16 @@ async def land(
         raise
     landing.written.extend(plan.written)
     _announce(parts, who, step, plan)
+
+
+def _name_stranded(error: DevToolsError, plan: WritePlan, raw: Sequence[Mutation]) -> None:
+    """Say which file was left under the temporary name of a broken cycle of renames (SPEC 3.7.1)."""
+    arrived = {mutation.path: mutation.source for mutation in raw if mutation.kind == "rename"}
+    left = {mutation.source for mutation in raw if mutation.kind == "rename"}
+    for name in plan.passing:
+        if name in arrived and name not in left:
+            error.message += f"; {arrived[name]} was left under the name {name}"
+            error.args = (error.message,)
 
 
 def _announce(parts: PipelineParts, who: PlanIdentity, step: str, plan: WritePlan) -> None:

@@ -84,6 +84,35 @@ async def test_written_is_what_landed_at_every_failure(scene: Scene, fail_at: in
 
 
 @clause("3.18")
+async def test_a_cycle_of_renames_that_breaks_names_the_file_left_aside(scene: Scene):
+    calls = {"rename": 0}
+
+    def fail_the_second(method: str, path: str) -> None:
+        if method == "rename":
+            calls["rename"] += 1
+            if calls["rename"] == 2:
+                raise OSError(errno.EIO, "the disk is tired", path)
+
+    scene.file_system = files = MemoryFileSystem({"a.txt": b"A\n", "b.txt": b"B\n"}, on_call=fail_the_second)
+    swap = "\n".join(
+        [
+            "*** Begin Patch",
+            "*** Update File: a.txt",
+            "*** Move to: b.txt",
+            "*** Update File: b.txt",
+            "*** Move to: a.txt",
+            "*** End Patch",
+        ]
+    )
+    with pytest.raises(DevToolsError) as caught:
+        await scene.call("apply_patch", patch=swap)
+    (stranded,) = set(files.contents) - {"a.txt", "b.txt"}
+    assert files.contents[stranded] == b"A\n"
+    assert f"a.txt was left under the name {stranded}" in caught.value.message
+    assert caught.value.written == [{"path": stranded, "kind": "renamed", "from": "a.txt"}]
+
+
+@clause("3.18")
 async def test_an_atomic_file_system_lands_all_or_nothing(scene: Scene):
     scene.file_system = files = MemoryFileSystem(FILES, atomic=True)
     result = await scene.call("apply_patch", patch=PATCH)

@@ -110,6 +110,23 @@ async def test_the_facade_creates_only_where_nothing_is(scene: Scene, act):
     assert error.path == "there.txt"
 
 
+@clause("3.16")
+async def test_files_outside_the_scope_are_left_out_and_counted(scene: Scene):
+    seen: list[tuple[str, ...]] = []
+
+    async def run(call: EngineCall) -> Delta:
+        seen.append(call.paths)
+        return Delta()
+
+    scene.engines = [in_place(run, scope=("src/**",))]
+    scene.put({"a.txt": "a\n", "src/b.txt": "b\n", "src/c.txt": "c\n"})
+    result = await scene.call("format", paths=["**/*.txt"])
+    assert seen == [("src/b.txt", "src/c.txt")]
+    assert [item.message for item in result.diagnostics if "scope" in item.message] == [
+        "format: 1 file(s) are outside the scope of mover and were left out"
+    ]
+
+
 @clause("3.17")
 async def test_files_with_unwritten_changes_are_withheld(scene: Scene):
     seen: list[tuple[str, ...]] = []
