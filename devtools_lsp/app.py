@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from devtools_lsp.agent import shell_processes
 from devtools_lsp.agent.artifacts import ArtifactStore
 from devtools_lsp.agent.forge import SurfaceName, ToolSet, forge_dev_tools
 from devtools_lsp.agent.sessions import SessionMemory
@@ -301,6 +302,8 @@ class App:
     async def close(self) -> None:
         """Stop the engines and let go of the root."""
         await self.registry.close()
+        await asyncio.to_thread(shell_processes.close)
+        await asyncio.to_thread(self.artifacts.close)
         for serving in [*self._retired, self._serving]:
             serving.opened.close()
         self._retired.clear()

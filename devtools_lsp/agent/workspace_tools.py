@@ -20,7 +20,6 @@ from devtools_lsp.agent.sessions import SessionMemory, SessionWitness, require_s
 from devtools_lsp.agent.shell import ShellResult, ShellSettings, run_command
 from devtools_lsp.core.diagnostics import notice
 from devtools_lsp.core.result import Result, Written
-from devtools_lsp.core.summary import change_line
 from devtools_lsp.errors import DevToolsError, ReadOnlyError, StepUnavailableError
 from devtools_lsp.pipeline.guarded import Caller
 from devtools_lsp.pipeline.pipeline import DevPipeline, new_plan_id
@@ -296,7 +295,7 @@ class WorkspaceTools:
         ended, changed = await self._pipeline.guarded.command(authored, run, caller)
         result = self._bash_result(caller, ended, changed)
         data = {**ended.to_wire(), "changedFiles": changed.to_wire()}
-        return ToolAnswer(result, ended.content + _changes_in_words(changed), data)
+        return ToolAnswer(result, ended.content + changed.content, data)
 
     def _bash_result(self, caller: Caller, ended: ShellResult, changed: ChangedFiles) -> Result:
         diagnostics = [
@@ -310,15 +309,6 @@ class WorkspaceTools:
             written=[Written(path=change.path, kind=change.kind, from_=change.from_) for change in changed.changes],
             diagnostics=diagnostics,
         )
-
-
-def _changes_in_words(changed: ChangedFiles) -> str:
-    if changed.unknown is not None:
-        return f"[which files changed is not known: {changed.unknown}]\n"
-    lines = [change_line(change) for change in changed.changes]
-    if changed.omitted:
-        lines.append(f"… and {changed.omitted} more")
-    return "".join(f"[changed {line}]\n" for line in lines)
 
 
 Stream = Literal["stdout", "stderr"]

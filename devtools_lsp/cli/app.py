@@ -10,6 +10,7 @@ from devtools_lsp.cli import calls, people, setup
 app = typer.Typer(
     name="devtools-lsp",
     help="One warm daemon per repository: safe one-call tools for agents, live view and approval for people.",
+    epilog="Editors run `devtools-lsp stdio [--root DIR]`: a thin proxy that starts the daemon when none runs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

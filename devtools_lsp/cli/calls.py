@@ -15,6 +15,7 @@ from devtools_lsp.cli.options import (
     checked_root,
     read_json,
     run,
+    tell_version,
 )
 
 AgentOption = Annotated[str, typer.Option("--agent", help="The name that the gate, people and the log see.")]
@@ -49,6 +50,7 @@ def call(
         from devtools_lsp.client import connect
 
         async with await connect(found, name=agent, session=session, surface=_surface(surface)) as client:
+            tell_version(client)
             return await client.call(tool, arguments, progress=_print_progress)
 
     _finish(run(work()), as_json)
@@ -71,6 +73,7 @@ def plan(
         from devtools_lsp.client import connect
 
         async with await connect(found, name=agent, surface="composite") as client:
+            tell_version(client)
             return await client.ops(paths or [], steps, progress=_print_progress)
 
     _finish(run(work()), as_json)
@@ -89,6 +92,7 @@ def undo(
         from devtools_lsp.client import connect
 
         async with await connect(found, name=agent) as client:
+            tell_version(client)
             return await client.undo(plan)
 
     _finish(run(work()), as_json)
@@ -102,6 +106,7 @@ def tools(root: RootOption = None, surface: SurfaceOption = "granular", as_json:
         from devtools_lsp.client import connect
 
         async with await connect(found, name="terminal", role="terminal") as client:
+            tell_version(client)
             return await client.tools(_surface(surface))
 
     offered = run(work())
@@ -121,6 +126,7 @@ def status(root: RootOption = None, as_json: JsonOption = False) -> None:
         from devtools_lsp.client import connect
 
         async with await connect(found, name="terminal", role="terminal", start=False) as client:
+            tell_version(client)
             return await client.status()
 
     state = run(work())

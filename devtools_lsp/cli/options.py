@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from devtools_lsp import discovery
+from devtools_lsp.client import Client
 from devtools_lsp.errors import DevToolsError
 
 EXIT_OK = 0
@@ -81,3 +82,9 @@ def read_json(text: str | None, what: str) -> Any:
         return json.loads(source)
     except ValueError as error:
         raise typer.BadParameter(f"{what} is not valid JSON: {error}") from None
+
+
+def tell_version(client: Client) -> None:
+    """Say on standard error when the daemon is of another version than this command."""
+    if client.version_note is not None:
+        typer.echo(client.version_note, err=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from devtools_lsp.cli.options import EXIT_REFUSED, JsonOption, RootOption, Terminal, checked_root, run
+from devtools_lsp.cli.options import EXIT_REFUSED, JsonOption, RootOption, Terminal, checked_root, run, tell_version
 
 IdArgument = Annotated[str, typer.Argument(help="The approval's id, or the beginning of it.")]
 NoteOption = Annotated[str | None, typer.Option("--note", help="A sentence for the agent.")]
@@ -43,6 +43,7 @@ def approvals(
             start=watch,
             on_notification=lambda method, params: events.put_nowait((method, params)),
         ) as client:
+            tell_version(client)
             items = await client.approvals(watch=watch)
             if not items and not watch and not as_json:
                 terminal.out.print("nothing waits for a decision")
@@ -51,8 +52,14 @@ def approvals(
                 return
             for item in items:
                 _print_approval(terminal, item)
+            lost = asyncio.create_task(client.lost())
             while watch:
-                method, params = await events.get()
+                told = asyncio.create_task(events.get())
+                await asyncio.wait({told, lost}, return_when=asyncio.FIRST_COMPLETED)
+                if not told.done():
+                    told.cancel()
+                    raise lost.result()
+                method, params = told.result()
                 if method == "devtools/approvalRequested":
                     _print_approval(terminal, params)
                 elif method == "devtools/approvalResolved" and not terminal.as_json:
@@ -87,6 +94,7 @@ def _decide(approval: str, approved: bool, root: Path | None, as_json: bool, **o
         from devtools_lsp.client import connect
 
         async with await connect(found, name="terminal", role="terminal", start=False) as client:
+            tell_version(client)
             waiting = [item["id"] for item in await client.approvals()]
             matching = [name for name in waiting if name.startswith(approval)]
             chosen = matching[0] if len(matching) == 1 else approval
@@ -107,8 +115,14 @@ def _print_approval(terminal: Terminal, item: dict[str, Any]) -> None:
     if terminal.as_json:
         print(json.dumps(item, ensure_ascii=False), flush=True)
         return
-    from rich.markup import escape
+    from rich.markup import escape as escape_markup
     from rich.syntax import Syntax
+
+    from devtools_lsp.core.invisible import reveal
+
+    def escape(text: str) -> str:
+        # What a person decides on must not hold what a person cannot see.
+        return escape_markup(reveal(text))
 
     out = terminal.out
     out.rule(f"[bold]{escape(item['id'])}[/bold]  {escape(item['agent'])} asks: {escape(item['step'])}", align="left")
@@ -120,7 +134,8 @@ def _print_approval(terminal: Terminal, item: dict[str, Any]) -> None:
         out.print(f"[bold]{escape(file['kind'])}[/bold] {escape(file['path'] + moved)}")
         for hunk in file["hunks"]:
             header = f"@@ -{hunk['oldStart']},{hunk['oldLines']} +{hunk['newStart']},{hunk['newLines']} @@ {hunk['id']}"
-            out.print(Syntax(f"{header}\n{hunk['text']}", "diff", background_color="default"))
+            text = reveal(str(hunk["text"]))
+            out.print(Syntax(f"{header}\n{text}", "diff", background_color="default", word_wrap=True))
     for entry in item["normalized"]:
         out.print(f"line ends or encoding change: {escape(entry['path'])} {entry['from']} -> {entry['to']}")
     for name, style in (("introduced", "red"), ("resolved", "green")):
