@@ -12,8 +12,8 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Generator, Sequence
-from typing import Literal
+from collections.abc import Callable, Generator, Sequence
+from typing import Literal, TypeVar
 
 from devtools_lsp.errors import DevToolsError, PolicyError
 from devtools_lsp.fs.effects import conflict
@@ -33,7 +33,7 @@ from devtools_lsp.fs.staging import (
     take_away,
     write_staged,
 )
-from devtools_lsp.fs.walk import LIST_FLAGS, READ_FLAGS, Identity, RootWalk, Trail
+from devtools_lsp.fs.walk import LIST_FLAGS, READ_FLAGS, BatchWalk, Identity, RootWalk, Trail
 from devtools_lsp.ports import Access, DirectoryEntry, FileKind, FileStat
 
 Symlinks = Literal["reject", "inside"]
@@ -59,9 +59,17 @@ class LocalDisk:
     def stat(self, path: str) -> FileStat:
         """What a path is, links followed."""
         with self._reading("look at", path), self.walk.walk(path, follow=True) as trail:
-            if trail.missing or trail.status is None:
-                raise not_found(path)
-            return FileStat(_kind(trail.status.st_mode), trail.status.st_size)
+            return _stat_of(trail, path)
+
+    def stat_many(self, paths: Sequence[str]) -> dict[str, FileStat | Exception]:
+        """Many paths; what `stat` would have raised for one stands in its place."""
+        with BatchWalk(self.walk) as batch:
+
+            def one(path: str) -> FileStat:
+                with self._reading("look at", path):
+                    return _stat_of(batch.walk(path, follow=True), path)
+
+            return {path: _attempted(one, path) for path in paths}
 
     def list(self, path: str) -> list[DirectoryEntry]:
         """The names in a directory. Names that are not UTF-8 cannot be addressed and are left out."""
@@ -86,13 +94,14 @@ class LocalDisk:
 
     def read_many(self, paths: Sequence[str]) -> dict[str, bytes | Exception]:
         """Many files; what `read` would have raised for one stands in its place."""
-        found: dict[str, bytes | Exception] = {}
-        for path in paths:
-            try:
-                found[path] = self._read(path, 0, None)
-            except (OSError, DevToolsError) as error:
-                found[path] = error
-        return found
+        with BatchWalk(self.walk) as batch:
+
+            def one(path: str) -> bytes:
+                with self._reading("read", path):
+                    data = self._read_at(batch.walk(path, follow=True), path, 0, None)
+                    return data if data is not None else self._read(path, 0, None)
+
+            return {path: _attempted(one, path) for path in paths}
 
     def hash(self, path: str) -> str:
         """The SHA-256 of the regular file at a resolved path, no link followed and no policy asked."""
@@ -106,43 +115,52 @@ class LocalDisk:
         with self._reading("read", path):
             for _ in range(_MAX_RACES):
                 with self.walk.walk(path, follow=True) as trail:
-                    if trail.missing or trail.status is None:
-                        raise not_found(path)
-                    self._judge_reading(trail, path)
-                    if not stat.S_ISREG(trail.status.st_mode):
-                        if stat.S_ISDIR(trail.status.st_mode):
-                            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-                        raise not_regular("read", path)
-                    try:
-                        descriptor = os.open(trail.name, READ_FLAGS, dir_fd=trail.descriptor)
-                    except OSError as error:
-                        if error.errno != errno.ELOOP:
-                            raise
-                        continue  # It became a link after we looked: look again.
-                    try:
-                        status = os.fstat(descriptor)
-                        if not stat.S_ISREG(status.st_mode):
-                            raise not_regular("read", path)
-                        return read_all(descriptor, status.st_size, offset, limit)
-                    finally:
-                        os.close(descriptor)
+                    data = self._read_at(trail, path, offset, limit)
+                if data is not None:
+                    return data
             raise PolicyError(f"{path!r} keeps turning into a symbolic link", reason="symlink", path=path)
 
-    def _judge_reading(self, trail: Trail, path: str) -> None:
-        if self.policy is not None and trail.path != path:
-            self.policy.judge(trail.path, "read")
+    def _read_at(self, trail: Trail, path: str, offset: int, limit: int | None) -> bytes | None:
+        """The bytes at the end of a walk; None when the file became a link since, so that one has to look again."""
+        if trail.missing or trail.status is None:
+            raise not_found(path)
         if self.policy is not None:
             self.policy.judge(path, "read")
+            if trail.path != path:
+                self.policy.judge(trail.path, "read")
+        if not stat.S_ISREG(trail.status.st_mode):
+            if stat.S_ISDIR(trail.status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            raise not_regular("read", path)
+        try:
+            descriptor = os.open(trail.name, READ_FLAGS, dir_fd=trail.descriptor)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return None
+            raise
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise not_regular("read", path)
+            return read_all(descriptor, status.st_size, offset, limit)
+        finally:
+            os.close(descriptor)
 
     # -- examining -----------------------------------------------------------------------------------------------
 
-    def examine(self, path: str, access: Access, protected: Protected | None = None) -> tuple[str, tuple[str, ...]]:
-        """Stages 5 and 6 on the disk: the resolved path, and its missing directories (resolved, parents first).
+    def examine_many(self, paths: Sequence[tuple[str, Access]]) -> None:
+        """Stages 5 and 6 on the disk: every existing component is opened and judged, up to the first missing one.
 
-        Every existing component is opened and judged, up to the first missing one; nothing is changed.
+        Nothing is changed; the first refusal is raised.
         """
-        follow = access == "read" or self.follow
-        with self._refusing("look at", path), self.walk.walk(path, follow=follow) as trail:
+        protected = self.policy.protected() if self.policy is not None else None
+        with BatchWalk(self.walk) as batch:
+            for path, access in paths:
+                self._examine(batch, path, access, protected)
+
+    def _examine(self, batch: BatchWalk, path: str, access: Access, protected: Protected | None) -> None:
+        with self._refusing("look at", path):
+            trail = batch.walk(path, follow=access == "read" or self.follow)
             real = trail.path
             if self.policy is not None:
                 identities: tuple[Identity, ...] = trail.identities
@@ -154,12 +172,6 @@ class LocalDisk:
                     check_creatable(real)
                 elif not stat.S_ISREG(trail.status.st_mode) and not stat.S_ISDIR(trail.status.st_mode):
                     raise not_regular("write", path)
-            base = list(trail.parents)
-            missing: list[str] = []
-            for name in trail.missing:
-                base.append(name)
-                missing.append("/".join(base))
-            return real, tuple(missing)
 
     # -- single changes ------------------------------------------------------------------------------------------
 
@@ -265,6 +277,22 @@ class LocalDisk:
             raise not_found(error.filename if isinstance(error.filename, str) else path) from error
         except OSError as error:
             raise refusal(error, doing, path) from error
+
+
+_T = TypeVar("_T")
+
+
+def _attempted(work: Callable[[str], _T], path: str) -> _T | Exception:
+    try:
+        return work(path)
+    except (OSError, DevToolsError) as error:
+        return error
+
+
+def _stat_of(trail: Trail, path: str) -> FileStat:
+    if trail.missing or trail.status is None:
+        raise not_found(path)
+    return FileStat(_kind(trail.status.st_mode), trail.status.st_size)
 
 
 def _sync(directory: int) -> None:

@@ -95,14 +95,13 @@ class LocalFileSystem:
         """Many files in one hop; what `read` would have raised for one stands in its place."""
         return await self._hop(lambda: self.disk.read_many(paths))
 
-    async def examine_many(self, paths: Sequence[tuple[str, Access]]) -> list[tuple[str, tuple[str, ...]]]:
-        """`LocalDisk.examine` for many paths in one hop; the first refusal is raised."""
+    async def stat_many(self, paths: Sequence[str]) -> dict[str, FileStat | Exception]:
+        """Many paths in one hop; what `stat` would have raised for one stands in its place."""
+        return await self._hop(lambda: self.disk.stat_many(paths))
 
-        def work() -> list[tuple[str, tuple[str, ...]]]:
-            protected = self._policy.protected() if self._policy is not None else None
-            return [self.disk.examine(path, access, protected) for path, access in paths]
-
-        return await self._hop(work)
+    async def examine_many(self, paths: Sequence[tuple[str, Access]]) -> None:
+        """Judge links and policy on the disk for many paths in one hop; the first refusal is raised."""
+        await self._hop(lambda: self.disk.examine_many(paths))
 
     # -- changing ------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Any, cast
 
 from devtools_lsp.errors import BadArgumentError, InvalidConfigError, PolicyError
-from devtools_lsp.fs.names import always_ask, denied_component, fold, fold_path, is_pyproject, is_repository_layout
+from devtools_lsp.fs.matching import PatternSet
+from devtools_lsp.fs.names import always_ask, denied_component, fold_path, is_pyproject, is_repository_layout
 from devtools_lsp.fs.protected import Protected, ProtectedPlaces
 from devtools_lsp.fs.walk import Identity
 from devtools_lsp.paths import PathPattern, parent_of
@@ -41,9 +42,9 @@ class PathPolicy:
         judged, as for file systems that are not local. `own_paths` are the daemon's state, journal, socket, token
         and configuration: absolute, or relative to the root. Raises InvalidConfigError naming the key.
         """
-        self._allow_write = _patterns("allow_write", allow_write)
-        self._deny_write = _with_folded(_patterns("deny_write", deny_write))
-        self._deny_read = _with_folded(_patterns("deny_read", deny_read))
+        self._allow_write = PatternSet(_patterns("allow_write", allow_write))
+        self._deny_write = PatternSet(_patterns("deny_write", deny_write), forgiving=True)
+        self._deny_read = PatternSet(_patterns("deny_read", deny_read), forgiving=True)
         self._name_verdict = lru_cache(maxsize=4096)(self._judge_name)
         self._own = frozenset(fold_path(path) for path in own_paths if not path.startswith("/"))
         self._places = ProtectedPlaces(root, own_paths) if root is not None else None
@@ -65,7 +66,7 @@ class PathPolicy:
         `protected` saves looking the places up again when many paths are judged at once.
         """
         if access == "read":
-            if _denied(self._deny_read, path):
+            if self._deny_read.matches(path):
                 raise _refused(path, "reading it is denied by the policy (deny_read)")
             return
         self.judge_name(path)
@@ -86,9 +87,9 @@ class PathPolicy:
         component = denied_component(path)
         if component is not None:
             return f"{component!r} is protected: no rule and no approval opens it"
-        if _denied(self._deny_write, path):
+        if self._deny_write.matches(path):
             return "writing it is denied by the policy (deny_write)"
-        if not any(pattern.matches(path, dot_names=True) for pattern in self._allow_write):
+        if not self._allow_write.matches(path):
             return "the policy allows no writing there (allow_write)"
         return None
 
@@ -114,7 +115,7 @@ class PathPolicy:
 
     def readable(self, path: str) -> bool:
         """Whether reading is allowed, by name."""
-        return not _denied(self._deny_read, path)
+        return not self._deny_read.matches(path)
 
     def always_ask(self, path: str) -> bool:
         """Whether a change is asked about whatever was remembered; see `names.always_ask`."""
@@ -138,22 +139,6 @@ def _patterns(key: str, texts: Sequence[str]) -> tuple[PathPattern, ...]:
         return tuple(PathPattern.parse(text) for text in texts)
     except BadArgumentError as error:
         raise InvalidConfigError(f"policy.{key}: {error.message}") from error
-
-
-def _with_folded(patterns: Sequence[PathPattern]) -> tuple[tuple[PathPattern, PathPattern], ...]:
-    """Each pattern with its folded form, for denies: where names are case-insensitive `.ENV` is `.env`."""
-    return tuple(
-        (pattern, PathPattern(pattern.text, tuple(fold(segment) or segment for segment in pattern.segments)))
-        for pattern in patterns
-    )
-
-
-def _denied(patterns: Sequence[tuple[PathPattern, PathPattern]], path: str) -> bool:
-    folded = fold_path(path)
-    return any(
-        pattern.matches(path, dot_names=True) or forgiving.matches(folded, dot_names=True)
-        for pattern, forgiving in patterns
-    )
 
 
 def _below(path: str, places: Collection[str]) -> bool:

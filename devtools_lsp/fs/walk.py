@@ -30,6 +30,7 @@ READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CL
 
 _MAX_LINKS = 40
 _MAX_RACES = 64
+_MAX_BATCH = 64
 
 Identity = tuple[int, int]
 """(device, inode): what a directory is, whatever it is called."""
@@ -231,6 +232,50 @@ class RootWalk:
             reason="symlink",
             path=path,
         )
+
+
+class BatchWalk:
+    """Walks for many paths in one go: a directory that was reached without links is opened once for all below it.
+
+    Use it as a context, and briefly: what it holds open is what the hole of this module applies to. For reading and
+    looking only. The trails are its own, and each holds until the next walk.
+    """
+
+    def __init__(self, root: RootWalk) -> None:
+        self._root = root
+        self._directories: dict[str, Trail] = {}
+        self._others: list[Trail] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def walk(self, path: str, *, follow: bool) -> Trail:
+        """As `RootWalk.walk`."""
+        directory, _, name = path.rpartition("/")
+        known = self._directories.get(directory)
+        if known is not None:
+            status = _look(name, known.descriptor)
+            if status is None or not stat.S_ISLNK(status.st_mode):
+                return Trail([known.descriptor], known.descriptor, known.parents, (), name, status, known.identities)
+        if len(self._directories) + len(self._others) >= _MAX_BATCH:
+            self._close()
+        trail = self._root.walk(path, follow=follow)
+        if known is None and name and trail.path == path and not trail.missing:
+            self._directories[directory] = trail
+        else:
+            self._others.append(trail)
+        return trail
+
+    def _close(self) -> None:
+        while self._others:
+            self._others.pop().close()
+        while self._directories:
+            self._directories.popitem()[1].close()
 
 
 def _look(name: str, directory: int) -> os.stat_result | None:
