@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from devtools_lsp.core.invisible import is_invisible
+
 _SINGLE_QUOTES = "\u2018\u2019\u201a\u201b\u2032\u02bc"
 _DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f\u2033"
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
@@ -27,7 +29,8 @@ _INVISIBLE = re.compile(
     "\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
 )
-"""Controls but tab and LF, format characters, line and paragraph separators, variation selectors."""
+"""Controls but tab and LF, format characters, line and paragraph separators, variation selectors, as one pattern
+because whole files are reduced with it."""
 
 _LETTERS = str.maketrans("авеорсухАВЕКМНОРСТХіјѕԁѡΑΒΕΖΗΙΚΜΝΟΡΤΥΧονϲ", "abeopcyxABEKMHOPCTXijsdwABEZHIKMNOPTYXovc")
 """Cyrillic and Greek letters that fonts draw like Latin ones; folded only to find what somebody may have meant."""
@@ -52,14 +55,9 @@ def fold_typography(text: str) -> str:
     return text if text.isascii() else text.translate(_TYPOGRAPHY)
 
 
-def is_invisible(character: str) -> bool:
-    """Whether a character other than blank, tab and LF leaves no mark: controls, zero-width, bidi, selectors."""
-    return _INVISIBLE.match(character) is not None
-
-
 def is_blank(character: str) -> bool:
     """Whether a character shows as empty space or not at all."""
-    return character.isspace() or is_invisible(character)
+    return character.isspace() or is_invisible(character) or _INVISIBLE.match(character) is not None
 
 
 def essence(line: str) -> str:

@@ -350,6 +350,13 @@ def test_a_deletion_must_show_the_whole_file():
         apply_to_texts([DeleteFile("a", (hunk("-x"),))], {"a": "x\ny\n"})
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_hunks_that_contradict_each_other_are_refused(order: int):
+    parts = ["@@ -1,2 +0,0 @@\n-a\n-b\n", "@@ -1,0 +2 @@\n+x\n"]
+    with pytest.raises(StepFailedError, match="join them into one"):
+        apply_to_texts(parse_patch("--- a/f\n+++ b/f\n" + "".join(parts[::order])).operations, {"f": "a\nb\nc\n"})
+
+
 def test_forms_are_kept_and_new_files_get_the_plain_one():
     files = {"a": FileText(*split_endings("1\r\n2\r\n")), "b": FileText(*split_endings("x\r\n"))}
     patch = [UpdateFile("a", (hunk("-2", "+3"),), "d"), AddFile("n", "n\n"), DeleteFile("b"), AddFile("b", "y\nz\n")]
@@ -544,6 +551,7 @@ def test_large_patches_parse_in_bounded_time(patch: str):
         pytest.param('--- "' + "\\303\\266" * 600_000 + '"\n+++ "b"\n@@\n-x\n', id="one quoted name"),
         pytest.param("*** Begin Patch\n*** Delete File: " + "d/" * 2_500_000 + "\n*** End Patch", id="one deep path"),
         pytest.param("```\n" * 1_200_000, id="fences"),
+        pytest.param("--- a/f\n+++ b/f\n@@\n" + "-- \n" * 1_200_000 + "@@\n", id="signatures"),
         pytest.param("x" * 5_000_000, id="one line"),
         pytest.param("--- a/f\n+++ b/f\n@@ -1,2000000 +1,1 @@\n" + "-x\n" * 1_600_000, id="fewer lines than said"),
     ],

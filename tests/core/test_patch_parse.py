@@ -198,6 +198,16 @@ UNIFIED: list[tuple[str, str, list[Operation]]] = [
         ],
     ),
     (
+        "prefixes in one header only",
+        text("diff --git a/x b/x") + diff("@@ -1 +1 @@", "-x", "+y", old="x", new="x"),
+        [UpdateFile("x", (hunk("-x", "+y", start=1),))],
+    ),
+    (
+        "a mail's signature behind a hunk without numbers",
+        diff("@@", "-x", "+y", "-- ", "2.39.5"),
+        [UpdateFile("x", (hunk("-x", "+y"),))],
+    ),
+    (
         "a directory named like a prefix",
         diff("@@ -1 +1 @@", "-x", "+y", old="a/b/x", new="b/b/x"),
         [UpdateFile("b/x", (hunk("-x", "+y", start=1),))],
@@ -339,6 +349,10 @@ REFUSED = [
     ("submodule", text("diff --git a/x b/x", "index a..b 160000") + diff("@@", "-y"), 2, "x: a submodule"),
     ("binary", text("diff --git a/x b/x", "index a..b 100644", "Binary files a/x and b/x differ"), 3, "x: binary"),
     ("binary patch", text("diff --git a/x b/x", "new file mode 100644", "GIT binary patch"), 3, "x: binary"),
+    ("binary among plain diffs", diff("@@", "-y") + "Only in b: w\nBinary files a/z and b/z differ\n", 6, "z"),
+    ("binary before plain diffs", "Binary files a/z and b/z differ\n" + diff("@@", "-y"), 1, "a/z"),
+    ("property changes", diff("@@ -1 +1 @@", "-y", "+z", "", "Property changes on: x"), 7, "outside"),
+    ("names that disagree", "diff --git a/x b/x\n" + diff("@@", "-y", old="a/y", new="b/y"), 1, "'a/x'"),
     ("copy", text("diff --git a/x b/y", "similarity index 100%", "copy from x", "copy to y"), 4, "y: a copy"),
 ]  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devtools_lsp.core.lookalikes import essence, fold_typography, is_blank, is_invisible, name_character, name_run
+from devtools_lsp.core.lookalikes import essence, fold_typography, is_blank, name_character, name_run
 from devtools_lsp.core.quoting import quote_name, unquote_name
 from devtools_lsp.core.result import Change
 from devtools_lsp.core.summary import change_line, summary_lines
@@ -79,14 +79,15 @@ def test_essence_is_what_a_reader_sees():
     assert essence("a\rb\fc") == "a b c"
 
 
-def test_invisible_characters_are_those_of_unicode():
+def test_what_leaves_no_mark_leaves_none_in_the_essence():
     for point in range(sys.maxunicode + 1):
         character = chr(point)
         category = unicodedata.category(character)
         if category in ("Cc", "Cf", "Zl", "Zp"):
-            assert is_invisible(character) is (character not in "\t\n"), hex(point)
-        elif category[0] in "LNPS" and not 0xFE00 <= point <= 0xFE0F:
-            assert not is_invisible(character), hex(point)
+            assert essence(f"a{character}b") in ("ab", "a b"), hex(point)
+            assert is_blank(character), hex(point)
+        elif category[0] in "LNPS" and point not in (0x115F, 0x1160, 0x2800, 0x3164, 0xFFA0):
+            assert not is_blank(character), hex(point)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from devtools_lsp.core.patch.malformed import EXAMPLE, authored_path, malformed, shown
+from devtools_lsp.core.differing import shown
+from devtools_lsp.core.patch.malformed import EXAMPLE, authored_path, malformed
 from devtools_lsp.core.patch.operations import (
     AddFile,
     DeleteFile,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from devtools_lsp.core.differing import shown
 from devtools_lsp.errors import BadArgumentError
 from devtools_lsp.paths import MAX_PATH_BYTES
 
@@ -14,11 +15,6 @@ def malformed(message: str, line: int, *, path: str | None = None) -> BadArgumen
     return BadArgumentError(
         f"patch line {line}: {message}", reason="malformed", step="apply_patch", line=line, path=path
     )
-
-
-def shown(line: str) -> str:
-    """A line of a patch as a message quotes it."""
-    return repr(line if len(line) <= 80 else line[:80] + "…")
 
 
 def authored_path(path: str, line: int) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 
+from devtools_lsp.core.differing import shown
 from devtools_lsp.core.patch.envelope import BEGIN, parse_envelope
-from devtools_lsp.core.patch.malformed import EXAMPLE, malformed, shown
+from devtools_lsp.core.patch.malformed import EXAMPLE, malformed
 from devtools_lsp.core.patch.operations import ParsedPatch
 from devtools_lsp.core.patch.unified import is_unified, parse_unified
 from devtools_lsp.text import BYTE_ORDER_MARK, to_lf, unwritable

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from unidiff.errors import UnidiffParseError
 from unidiff.patch import PatchSet
 
+from devtools_lsp.core.differing import shown
 from devtools_lsp.core.patch.envelope import anchor_text
-from devtools_lsp.core.patch.malformed import authored_path, malformed, shown
+from devtools_lsp.core.patch.headers import HunkFrame, Section, names_of
+from devtools_lsp.core.patch.malformed import malformed
 from devtools_lsp.core.patch.operations import (
     NO_NEWLINE,
     AddFile,
@@ -31,7 +32,6 @@ from devtools_lsp.core.patch.operations import (
     PatchLine,
     UpdateFile,
 )
-from devtools_lsp.core.quoting import unquote_name
 
 _HUNK = re.compile(r"@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@.*", re.DOTALL)
 _LOOKS_NUMBERED = re.compile(r"@@ *-[0-9]")
@@ -40,8 +40,6 @@ _INDEX = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+(?: ([0-7]+))?\s*")
 _BINARY = re.compile(r"(?:GIT binary patch|Binary files? .* (?:differ|has changed))\s*")
 _BETWEEN = re.compile(r"(?:From|commit) [0-9a-f]{7,}\b.*|Index: .*|Only in .*|=+\s*")
 _SIGNATURE = re.compile(r"-- ?")
-_PREFIX_PAIRS = {("a", "b"), ("i", "w"), ("c", "i"), ("c", "w"), ("o", "w"), ("1", "2")}
-_NULL = "/dev/null"
 _REGULAR_MODES = {"100644", "100664"}
 _SPECIAL_MODES = {"120000": "a symbolic link", "160000": "a submodule"}
 
@@ -68,37 +66,6 @@ def _opens_names(lines: Sequence[str], index: int) -> bool:
 # -- framing -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Hunk:
-    """The frame of one hunk: its header's numbers (None where it has none) and its body as in the patch."""
-
-    line: int
-    start: int | None
-    anchors: tuple[str, ...]
-    body: list[str] = field(default_factory=list[str])
-    body_line: int = 0
-
-
-@dataclass(slots=True)
-class _Section:
-    """All that a patch says about one file, before names and kinds are judged."""
-
-    line: int
-    git_names: str | None = None
-    old_name: str | None = None
-    new_name: str | None = None
-    rename_from: str | None = None
-    rename_to: str | None = None
-    added: bool = False
-    deleted: bool = False
-    refusal: tuple[int, str] | None = None
-    hunks: list[_Hunk] = field(default_factory=list[_Hunk])
-
-    def refuse(self, line: int, what: str) -> None:
-        if self.refusal is None:
-            self.refusal = (line, what)
-
-
 class _Scanner:
     """Cuts a diff into sections and hunks; knows at each line whether a header may stand there."""
 
@@ -106,10 +73,11 @@ class _Scanner:
         self._lines = lines
         self._first = first_line
         self._at = 0
+        self._last_signed = max((index for index, line in enumerate(lines) if line[:1] in ("+", "-")), default=-1)
 
-    def sections(self) -> Iterator[_Section]:
+    def sections(self) -> Iterator[Section]:
         """The files in order. A section is complete when the next one opens."""
-        section: _Section | None = None
+        section: Section | None = None
         anchors: tuple[str, ...] = ()
         free_text = True
         while self._at < len(self._lines):
@@ -117,12 +85,12 @@ class _Scanner:
             if line.startswith("diff --git "):
                 if section is not None:
                     yield section
-                section, free_text = _Section(number, git_names=line.removeprefix("diff --git ")), False
+                section, free_text = Section(number, git_names=line.removeprefix("diff --git ")), False
             elif _opens_names(self._lines, self._at):
                 if section is not None and (section.git_names is None or section.old_name is not None):
                     yield section
                     section = None
-                section, free_text = section or _Section(number), False
+                section, free_text = section or Section(number), False
                 section.old_name, section.new_name = line[4:], self._lines[self._at + 1][4:]
                 self._at += 1
             elif line.startswith("@@"):
@@ -132,6 +100,10 @@ class _Scanner:
                 continue
             elif section is not None and not free_text:
                 free_text = self._extended(section, line, number)
+            elif _BINARY.fullmatch(line):
+                raise malformed(
+                    f"{shown(line)}: binary content is not supported in a patch; nothing was applied", number
+                )
             elif line.startswith(("--- ", "+++ ")) and section is None and self._names_follow():
                 raise malformed("'--- ' and '+++ ' lines must stand in pairs, the old name first", number)
             self._at += 1
@@ -143,7 +115,7 @@ class _Scanner:
         """Whether a lone header line is followed by a hunk, so that it cannot be prose."""
         return self._at + 1 < len(self._lines) and self._lines[self._at + 1].startswith("@@")
 
-    def _extended(self, section: _Section, line: str, number: int) -> bool:
+    def _extended(self, section: Section, line: str, number: int) -> bool:
         """A line outside hunks within a file's section; True when prose begins (the next mail, the signature)."""
         if not line.strip():
             return False
@@ -178,7 +150,7 @@ class _Scanner:
             raise malformed(f"{shown(line)} is no line of a diff's header", number)
         return False
 
-    def _mode(self, section: _Section, kind: str, mode: str, number: int) -> None:
+    def _mode(self, section: Section, kind: str, mode: str, number: int) -> None:
         section.added |= kind == "new file"
         section.deleted |= kind == "deleted file"
         if mode in _SPECIAL_MODES:
@@ -190,7 +162,7 @@ class _Scanner:
         elif kind == "new file" and mode not in _REGULAR_MODES:
             section.refuse(number, f"mode {mode} (use 'new file mode 100644', change it with a command)")
 
-    def _hunk(self, section: _Section, line: str, number: int, anchors: tuple[str, ...]) -> tuple[str, ...]:
+    def _hunk(self, section: Section, line: str, number: int, anchors: tuple[str, ...]) -> tuple[str, ...]:
         """Read one `@@` line and, unless only another `@@` line follows, its body; returns anchors still open."""
         self._at += 1
         header = _HUNK.fullmatch(line)
@@ -201,17 +173,17 @@ class _Scanner:
             anchors = (*anchors, text) if text is not None else anchors
             if self._at < len(self._lines) and self._lines[self._at].startswith("@@"):
                 return anchors
-            hunk = _Hunk(number, None, anchors, body_line=self._first + self._at)
+            hunk = HunkFrame(number, None, anchors, body_line=self._first + self._at)
             self._uncounted(hunk)
         else:
             start, old_count, _, new_count = (int(group) if group else None for group in header.groups())
-            hunk = _Hunk(number, start, anchors, body_line=self._first + self._at)
+            hunk = HunkFrame(number, start, anchors, body_line=self._first + self._at)
             self._counted(hunk, 1 if old_count is None else old_count, 1 if new_count is None else new_count)
         self._open_ends(hunk)
         section.hunks.append(hunk)
         return ()
 
-    def _counted(self, hunk: _Hunk, old_count: int, new_count: int) -> None:
+    def _counted(self, hunk: HunkFrame, old_count: int, new_count: int) -> None:
         old_left, new_left = old_count, new_count
         while old_left > 0 or new_left > 0:
             line = self._lines[self._at] if self._at < len(self._lines) else None
@@ -236,13 +208,13 @@ class _Scanner:
             hunk.body.append(line or " ")
             self._at += 1
 
-    def _uncounted(self, hunk: _Hunk) -> None:
+    def _uncounted(self, hunk: HunkFrame) -> None:
         """The body of an `@@` without numbers goes on until something that only a header can be."""
         while self._at < len(self._lines):
             line = self._lines[self._at]
             if line[:1] not in ("", " ", "+", "-", "\\") or _opens_names(self._lines, self._at):
                 break
-            if _SIGNATURE.fullmatch(line) and not any(rest[:1] in ("+", "-") for rest in self._lines[self._at + 1 :]):
+            if _SIGNATURE.fullmatch(line) and self._at == self._last_signed:
                 break
             hunk.body.append(line or " ")
             self._at += 1
@@ -250,7 +222,7 @@ class _Scanner:
             hunk.body.pop()
             self._at -= 1
 
-    def _open_ends(self, hunk: _Hunk) -> None:
+    def _open_ends(self, hunk: HunkFrame) -> None:
         """A `\\ No newline at end of file` below the last counted line belongs to the hunk."""
         if self._at < len(self._lines) and self._lines[self._at].startswith("\\"):
             hunk.body.append(self._lines[self._at])
@@ -259,11 +231,11 @@ class _Scanner:
             raise malformed("the hunk has no lines", hunk.line)
 
 
-# -- names and kinds ---------------------------------------------------------------------------------------------
+# -- operations and hunks ----------------------------------------------------------------------------------------
 
 
-def _operation(section: _Section) -> Operation:
-    old, new = _names(section)
+def _operation(section: Section) -> Operation:
+    old, new = names_of(section)
     if section.refusal is not None:
         line, what = section.refusal
         raise malformed(f"{new or old}: {what} is not supported in a patch; nothing was applied", line, path=new or old)
@@ -281,7 +253,7 @@ def _operation(section: _Section) -> Operation:
     return UpdateFile(old, hunks, new if new != old else None, line=section.line)
 
 
-def _added_text(section: _Section, hunks: Sequence[PatchHunk]) -> str:
+def _added_text(section: Section, hunks: Sequence[PatchHunk]) -> str:
     lines = [line for hunk in hunks for line in hunk.lines]
     if any(line.sign != "+" for line in lines):
         raise malformed("a new file's hunk has only lines that start with '+'", section.line)
@@ -290,115 +262,7 @@ def _added_text(section: _Section, hunks: Sequence[PatchHunk]) -> str:
     return "\n".join(line.text for line in lines) + ("" if hunks[-1].new_open else "\n")
 
 
-def _names(section: _Section) -> tuple[str | None, str | None]:
-    """(path before, path after); None stands for /dev/null."""
-    if section.rename_from is not None or section.rename_to is not None:
-        if section.rename_from is None or section.rename_to is None:
-            raise malformed("'rename from' and 'rename to' must stand together", section.line)
-        return _bare(section.rename_from, section.line), _bare(section.rename_to, section.line)
-    if section.old_name is not None and section.new_name is not None:
-        old, new = _header_name(section.old_name, section.line), _header_name(section.new_name, section.line)
-        if (section.added and old != _NULL) or (section.deleted and new != _NULL):
-            raise malformed("a new or deleted file has /dev/null as its other name", section.line)
-        return _unprefixed(old, new, section)
-    if section.git_names is None:
-        raise malformed("the file has no name ('--- a/path' and '+++ b/path')", section.line)
-    old, new = _split_git_names(section.git_names, section.line)
-    old, new = _without_prefixes(old, new)
-    if section.added:
-        return None, authored_path(new, section.line)
-    if section.deleted:
-        return authored_path(old, section.line), None
-    if old != new:
-        raise malformed(
-            f"{shown(old)} and {shown(new)} differ: say 'rename from' and 'rename to' below the 'diff --git' line",
-            section.line,
-        )
-    return authored_path(old, section.line), authored_path(new, section.line)
-
-
-def _bare(raw: str, line: int) -> str:
-    """A name as `rename` lines have it: without prefix, perhaps quoted."""
-    return authored_path(_unquoted(raw, line)[0] if raw.startswith('"') else raw, line)
-
-
-def _header_name(raw: str, line: int) -> str:
-    """A name as `---` and `+++` lines have it: perhaps quoted, perhaps with a time stamp behind a tab."""
-    if raw.startswith('"'):
-        return _unquoted(raw, line)[0]
-    name, tab, _ = raw.partition("\t")
-    name = name if tab else name.rstrip()
-    if not name:
-        raise malformed("a file name is missing", line)
-    return name
-
-
-def _unquoted(raw: str, line: int) -> tuple[str, int]:
-    try:
-        return unquote_name(raw)
-    except ValueError as error:
-        raise malformed(f"{error}: {shown(raw)}", line) from error
-
-
-def _split_git_names(names: str, line: int) -> tuple[str, str]:
-    """The two names of a `diff --git` line. Plain ones must be equal but for their prefixes to be told apart."""
-    if names.startswith('"'):
-        old, taken = _unquoted(names, line)
-        rest = names[taken:].lstrip(" ")
-        return old, _unquoted(rest, line)[0] if rest.startswith('"') else rest.rstrip("\t")
-    if names.endswith('"') and ' "' in names:
-        place = names.index(' "')
-        return names[:place], _unquoted(names[place + 1 :], line)[0]
-    # Names that are equal but for prefixes of one length have the blank between them in the middle.
-    middle = len(names) // 2
-    old, new = names[:middle], names[middle + 1 :]
-    if names[middle : middle + 1] == " " and len(set(_without_prefixes(old, new))) == 1:
-        return old, new
-    old, blank, new = names.partition(" ")
-    if not blank or " " in new:
-        raise malformed("the names of the 'diff --git' line cannot be told apart; add '--- ' and '+++ ' lines", line)
-    return old, new
-
-
-def _without_prefixes(old: str, new: str) -> tuple[str, str]:
-    """Both names without `a/` and `b/` (or another of git's pairs) where both have them, else as they are."""
-    if (old[:1], new[:1]) in _PREFIX_PAIRS and old[1:2] == new[1:2] == "/":
-        return old[2:], new[2:]
-    return old, new
-
-
-def _unprefixed(old: str, new: str, section: _Section) -> tuple[str | None, str | None]:
-    if old == new == _NULL:
-        raise malformed("both names are /dev/null", section.line)
-    if old == _NULL:
-        return None, authored_path(_one_sided(new, 1, section), section.line)
-    if new == _NULL:
-        return authored_path(_one_sided(old, 0, section), section.line), None
-    bare_old, bare_new = _without_prefixes(old, new)
-    if bare_old == bare_new:
-        return authored_path(bare_old, section.line), authored_path(bare_new, section.line)
-    if section.git_names is not None and _split_git_names(section.git_names, section.line) == (old, new):
-        return authored_path(bare_old, section.line), authored_path(bare_new, section.line)
-    raise malformed(
-        f"{shown('--- ' + old)} and {shown('+++ ' + new)} name two files: use one name, or move the file with a "
-        "'diff --git' header, 'rename from' and 'rename to'",
-        section.line,
-    )
-
-
-def _one_sided(name: str, side: int, section: _Section) -> str:
-    """The name of a new (side 1) or deleted (side 0) file, whose other name cannot tell whether it has a prefix."""
-    if section.git_names is not None:
-        names = _split_git_names(section.git_names, section.line)
-        if names[side] == name:
-            return _without_prefixes(*names)[side]
-    return name.removeprefix(("a/", "b/")[side])
-
-
-# -- hunks -------------------------------------------------------------------------------------------------------
-
-
-def _read_hunks(section: _Section) -> Iterator[PatchHunk]:
+def _read_hunks(section: Section) -> Iterator[PatchHunk]:
     """The section's hunks as `unidiff` reads them in their repaired frames."""
     if not section.hunks:
         return
@@ -422,7 +286,7 @@ def _read_hunks(section: _Section) -> Iterator[PatchHunk]:
         )
 
 
-def _repaired(frames: Sequence[_Hunk]) -> Iterator[str]:
+def _repaired(frames: Sequence[HunkFrame]) -> Iterator[str]:
     """The hunks with true counts under a neutral name; any marker of a missing line break in its known words."""
     yield "--- file\n"
     yield "+++ file\n"
