@@ -132,9 +132,13 @@ class Connection:
         """Seconds since it was accepted."""
         return time.monotonic() - self._started
 
-    def shut(self, reason: str) -> None:
+    def shut(self, reason: str, socket_path: str) -> None:
         """Begin its end from our side: nothing more is read, its calls are cancelled with the reason, it is closed."""
         self._end_reason = reason
+        if self._session is not None:
+            # An editor comes back by itself after a crash, and must not bring back what a person has stopped: it
+            # waits until there is a socket again.
+            self._channel.notify("devtools/stopping", {"reason": reason, "socket": socket_path})
         if self._reading is not None:
             self._reading.cancel()
 

@@ -276,7 +276,7 @@ class Daemon:
     async def _disconnect_all(self) -> None:
         tasks = list(self._connections.values())
         for connection in list(self._connections):
-            connection.shut(f"the daemon is stopping: {self._stop_reason}")
+            connection.shut(f"the daemon is stopping: {self._stop_reason}", str(self._socket_path))
         if not tasks:
             return
         _, pending = await asyncio.wait(tasks, timeout=self._bounds.disconnect_s)

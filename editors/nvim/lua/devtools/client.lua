@@ -7,13 +7,14 @@ local config = require("devtools.config")
 local M = { NAME = "devtools" }
 
 local STABLE_MS = 5000 -- A connection that lived this long ends the count of failures.
+local WATCH_MS = 1000 -- How often it is looked whether somebody has started a stopped daemon.
 
 ---@class devtools.Root
 ---@field wanted boolean whether it should be connected
 ---@field failures integer how many connections in a row did not live long
 ---@field client_id? integer
 ---@field since integer when the present connection began, in milliseconds
----@field timer? uv.uv_timer_t the next try
+---@field timer? uv.uv_timer_t the next try, or the next look whether a stopped daemon is back
 
 ---@type table<string, devtools.Root>
 local roots = {}
@@ -226,14 +227,34 @@ function M.start()
   end
 end
 
---- Leave a root's daemon alone from here on.
----@param root string
-function M.release(root)
-  local state = roots[root]
-  if state then
-    state.wanted = false
-    cancel_timer(state)
-    on_change()
+--- Attach again when somebody else has started the daemon.
+local function watch_for(socket, root, state)
+  cancel_timer(state)
+  state.timer = assert(vim.uv.new_timer())
+  state.timer:start(
+    WATCH_MS,
+    WATCH_MS,
+    vim.schedule_wrap(function()
+      if state.timer and not state.client_id and vim.uv.fs_stat(socket) then
+        cancel_timer(state)
+        state.wanted, state.failures = true, 0
+        for _, buffer in ipairs(buffers_of(root)) do
+          M.attach(buffer)
+        end
+      end
+    end)
+  )
+end
+
+--- `devtools/stopping` {reason, socket}: somebody ends the daemon on purpose. We do not start it again by ourselves.
+function M.stopping(_, params, context)
+  for root, state in pairs(roots) do
+    if state.client_id == context.client_id then
+      state.wanted = false
+      watch_for(params.socket, root, state)
+      tell(("%s (%s); :Devtools start brings it back"):format(params.reason, root))
+      on_change()
+    end
   end
 end
 
@@ -276,10 +297,10 @@ function M.roots()
     local word = "connecting"
     if client and client.initialized then
       word = "connected"
-    elseif state.timer then
-      word = "waiting"
     elseif not state.wanted then
       word = "stopped"
+    elseif state.timer then
+      word = "waiting"
     end
     shown[#shown + 1] = { root = root, state = word, failures = state.failures }
   end

@@ -120,10 +120,8 @@ local function undo(owner, plan)
 end
 
 local function stop(owner)
-  client.release(owner.root_dir)
-  client.request(owner, "devtools/stop", nil, function()
-    client.tell("the daemon of " .. owner.root_dir .. " stops; :Devtools start brings it back")
-  end)
+  -- That it stops is told by the daemon itself, as when somebody else has stopped it.
+  client.request(owner, "devtools/stop", nil, function() end)
 end
 
 ---@type table<string, fun(arguments: string[])>

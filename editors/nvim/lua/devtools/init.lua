@@ -31,6 +31,7 @@ function M.setup(options)
       ["devtools/approvalResolved"] = approvals.resolved,
       ["devtools/landed"] = landed.handle,
       ["devtools/showDiff"] = approvals.show_diff,
+      ["devtools/stopping"] = client.stopping,
     },
     changed = changed,
     gone = approvals.forget_client,
