@@ -7,7 +7,8 @@ does. Results are any object that msgspec encodes.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+import json
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -155,15 +156,33 @@ def _judge(body: bytes, error: Exception) -> UnusableMessageError:
     except RecursionError:
         return UnusableMessageError(PARSE_ERROR, "the JSON is nested too deeply")
     except msgspec.DecodeError as fault:
-        return UnusableMessageError(PARSE_ERROR, f"the body is not JSON: {fault}")
+        return _judge_half_characters(body) or UnusableMessageError(PARSE_ERROR, f"the body is not JSON: {fault}")
     if isinstance(value, list):
         return UnusableMessageError(INVALID_REQUEST, "batches are not supported; send each request in its own frame")
-    request_id: object = None
-    if isinstance(value, dict):
-        request_id = msgspec.convert(value, dict[str, object]).get("id")
-    if not isinstance(request_id, int | str) or isinstance(request_id, bool):
-        request_id = None
-    return UnusableMessageError(INVALID_REQUEST, f"the body is not a JSON-RPC 2.0 message: {error}", request_id)
+    return UnusableMessageError(INVALID_REQUEST, f"the body is not a JSON-RPC 2.0 message: {error}", _id_in(value))
+
+
+def _id_in(value: object) -> RequestId | None:
+    if not isinstance(value, dict):
+        return None
+    request_id = cast("dict[object, object]", value).get("id")
+    return request_id if isinstance(request_id, int | str) and not isinstance(request_id, bool) else None
+
+
+def _judge_half_characters(body: bytes) -> UnusableMessageError | None:
+    """A body that is JSON by its grammar and still no text, because a string holds half a surrogate pair.
+
+    Its sender waits for an answer like everybody else. Only such bodies pay for the slower, laxer parser.
+    """
+    if b"\\u" not in body:
+        return None
+    try:
+        request_id = _id_in(json.loads(body))
+        _encoder.encode(request_id)
+    except (ValueError, RecursionError):
+        return None
+    message = "a string in the body holds half of a surrogate pair, which is no character; send the whole character"
+    return UnusableMessageError(PARSE_ERROR, message, request_id)
 
 
 # -- params of devtools/* ----------------------------------------------------------------------------------------
