@@ -21,7 +21,7 @@ from devtools_lsp.errors import (
     UnknownStepError,
 )
 from devtools_lsp.pipeline.pipeline import DevPipeline, check_paths
-from devtools_lsp.pipeline.steps import STEP_ARGUMENTS, STEP_REQUIRES, OpName, StepArguments
+from devtools_lsp.pipeline.steps import STEP_ARGUMENTS, STEP_REQUIRES, OpName, StepArguments, require_object
 from devtools_lsp.ports import Cancellation
 
 SurfaceName = Literal["granular", "composite", "workspace"]
@@ -248,9 +248,7 @@ def _granular(pipeline: DevPipeline, step: OpName, withheld: dict[str, Exception
 
 def split_paths(step: str, arguments: Mapping[str, Any], *, required: bool) -> tuple[dict[str, Any], list[str] | None]:
     """A granular tool's arguments without `paths`, which belongs to acquisition, and `paths` (SPEC 7.4)."""
-    if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] -- the wire can say anything
-        raise BadArgumentError(f"{step}: arguments must be an object", step=step, reason="malformed")
-    args = dict(arguments)
+    args = dict(require_object(step, arguments))
     paths = args.pop("paths", None)
     if paths is None:
         if required:
@@ -273,7 +271,7 @@ def _composite(pipeline: DevPipeline) -> Tool:
     steps: list[OpName] = [step for step in STEP_ARGUMENTS if _in_plan(pipeline, step)]
 
     async def call(arguments: Mapping[str, Any], who: Invocation, _progress: Progress | None = None) -> ToolAnswer:
-        unknown = sorted(set(arguments) - {"paths", "ops"})
+        unknown = sorted(set(require_object(COMPOSITE_TOOL, arguments)) - {"paths", "ops"})
         if unknown:
             raise BadArgumentError(
                 f"{COMPOSITE_TOOL}: unknown argument {unknown[0]!r}; it takes paths and ops", step=COMPOSITE_TOOL

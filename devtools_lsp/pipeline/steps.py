@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -164,10 +164,17 @@ class CompiledStep:
         return str(self.args.get("path", ""))
 
 
+def require_object(step: str, arguments: object) -> Mapping[str, Any]:
+    """Arguments as the wire may say them, which is anything; raises BadArgumentError unless they are an object."""
+    if isinstance(arguments, Mapping):
+        return cast("Mapping[str, Any]", arguments)
+    raise BadArgumentError(f"{step}: arguments must be an object", step=step, reason="malformed")
+
+
 def validate_arguments(step: str, model: type[StepArguments], args: Mapping[str, Any]) -> StepArguments:
     """Validate authored arguments; raises BadArgumentError that names the step and the argument."""
     try:
-        return model.model_validate(dict(args))
+        return model.model_validate(dict(require_object(step, args)))
     except ValidationError as error:
         raise BadArgumentError(
             "; ".join(_explain(step, model, problem) for problem in error.errors(include_url=False)[:5]),
