@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from devtools_lsp.agent.changed_files import ChangedFiles, changed_files, take_snapshot
 from devtools_lsp.agent.forge import Invocation, Progress, Tool, ToolAnswer, ToolSet
@@ -23,6 +23,7 @@ from devtools_lsp.core.result import Result, Written
 from devtools_lsp.errors import DevToolsError, ReadOnlyError, StepUnavailableError
 from devtools_lsp.pipeline.guarded import Caller
 from devtools_lsp.pipeline.pipeline import DevPipeline, new_plan_id
+from devtools_lsp.pipeline.prepare import local_path, screen_path
 from devtools_lsp.pipeline.steps import (
     RelativePath,
     ReplaceArguments,
@@ -63,10 +64,18 @@ class GrepArguments(StepArguments):
     case_insensitive: bool = Field(default=False, description="Ignore case.")
 
 
+def _without_nul(command: str) -> str:
+    if "\0" in command:
+        raise ValueError("it contains a NUL character, which no command can; remove it")
+    return command
+
+
 class BashArguments(StepArguments):
     """Arguments of bash."""
 
-    command: str = Field(min_length=1, description="Shell command, run with `sh -c` at the workspace root.")
+    command: Annotated[str, AfterValidator(_without_nul)] = Field(
+        min_length=1, description="Shell command, run with `sh -c` at the workspace root."
+    )
     timeout_secs: float | None = Field(
         default=None, gt=0, le=3600, strict=False, description="Time limit in seconds; default: the configured one."
     )
@@ -183,7 +192,7 @@ class WorkspaceTools:
     async def _read_file(
         self, args: ReadFileArguments, authored: Mapping[str, Any], caller: Caller, _progress: Progress | None
     ) -> ToolAnswer:
-        path = self._pipeline.parts.gauntlet.lexical(args.path)
+        path = local_path(self._pipeline.parts, "read_lines", args.path)
         witness = SessionWitness(self._memory, caller.who.session, path)
         end = args.offset + args.limit - 1
         result = await self._pipeline.guarded.read_file(
@@ -202,7 +211,7 @@ class WorkspaceTools:
     async def _write_file(
         self, args: WriteFileArguments, authored: Mapping[str, Any], caller: Caller, _progress: Progress | None
     ) -> ToolAnswer:
-        path = self._pipeline.parts.gauntlet.lexical(args.path)
+        path = local_path(self._pipeline.parts, "write_file", args.path)
         witness = SessionWitness(self._memory, caller.who.session, path, refuse_changed=True)
         result = await self._pipeline.guarded.write_file(
             args.path, args.content, authored=authored, caller=caller, witness=witness
@@ -213,8 +222,8 @@ class WorkspaceTools:
     async def _edit_file(
         self, args: ReplaceArguments, authored: Mapping[str, Any], caller: Caller, _progress: Progress | None
     ) -> ToolAnswer:
-        path = self._pipeline.parts.gauntlet.lexical(args.path)
-        await self._pipeline.parts.gauntlet.screen(path, "write")
+        path = local_path(self._pipeline.parts, "edit", args.path)
+        await screen_path(self._pipeline.parts, "edit", path, "write")
         require_seen(self._memory, caller.who.session, path)
         witness = SessionWitness(self._memory, caller.who.session, path)
         try:

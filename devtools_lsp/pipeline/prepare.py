@@ -27,6 +27,9 @@ from devtools_lsp.pipeline.steps import (
 )
 from devtools_lsp.ports import Access
 
+_NAMED = 4096
+"""How much of a path that was refused an error repeats: no file's path is longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -47,13 +50,16 @@ async def prepare(parts: PipelineParts, request: PlanRequest) -> Prepared:
     for step in request.steps:
         _require_served(parts, step)
     steps = tuple([_localize(parts, step) for step in request.steps])
-    entries = [_entry(parts, entry) for entry in request.paths]
-    optional = [parts.gauntlet.lexical(entry) for entry in request.optional]
+    entries = [_entry(parts, "acquire", entry) for entry in request.paths]
+    optional = [local_path(parts, "acquire", entry) for entry in request.optional]
     await _screen_named(parts, steps, entries)
-    entries += [entry for entry in optional if await acquire.exists(parts, entry)]
     windowed = all(step.step == "read_lines" for step in steps)
     resolving = replace(parts, bounds=_without_size_bounds(parts)) if windowed else parts
-    resolved = await acquire.resolve(resolving, entries)
+    try:
+        entries += [entry for entry in optional if await acquire.exists(parts, entry)]
+        resolved = await acquire.resolve(resolving, entries)
+    except DevToolsError as error:
+        raise error.at(step="acquire") from None
     mutates = await _walk_steps(parts, steps, resolved)
     return Prepared(steps, resolved, windowed, tuple(sorted(mutates)))
 
@@ -72,30 +78,35 @@ def _require_served(parts: PipelineParts, step: CompiledStep) -> None:
         )
 
 
-def _entry(parts: PipelineParts, entry: str) -> str:
+def local_path(parts: PipelineParts, step: str, path: str) -> str:
+    """A path made root-relative; a refusal names the step and the path as they were authored."""
+    try:
+        return parts.gauntlet.lexical(path)
+    except DevToolsError as error:
+        raise error.at(step=step, path=path[:_NAMED]) from None
+
+
+def _entry(parts: PipelineParts, step: str, entry: str) -> str:
     """A `paths` entry with a literal made root-relative; patterns are relative by syntax."""
-    return entry if is_pattern(entry) else parts.gauntlet.lexical(entry)
+    return entry if is_pattern(entry) else local_path(parts, step, entry)
 
 
 def _localize(parts: PipelineParts, step: CompiledStep) -> CompiledStep:
     """The step with every path root-relative; lexical refusals and containment happen here."""
-    try:
-        arguments = step.arguments
-        if isinstance(arguments, ReadLinesArguments | EditArguments | ReplaceArguments | WriteFileArguments):
-            return replace(
-                step, arguments=arguments.model_copy(update={"path": parts.gauntlet.lexical(arguments.path)})
-            )
-        if isinstance(arguments, FormatArguments | LintArguments | WriteArguments) and arguments.paths is not None:
-            paths = [_entry(parts, entry) for entry in arguments.paths]
-            return replace(step, arguments=arguments.model_copy(update={"paths": paths}))
-        if step.patch is not None:
-            return replace(step, patch=step.patch.resolved(parts.gauntlet.lexical))
-    except DevToolsError as error:
-        raise error.at(step=step.step) from None
+    arguments = step.arguments
+    if isinstance(arguments, ReadLinesArguments | EditArguments | ReplaceArguments | WriteFileArguments):
+        path = local_path(parts, step.step, arguments.path)
+        return replace(step, arguments=arguments.model_copy(update={"path": path}))
+    if isinstance(arguments, FormatArguments | LintArguments | WriteArguments) and arguments.paths is not None:
+        paths = [_entry(parts, step.step, entry) for entry in arguments.paths]
+        return replace(step, arguments=arguments.model_copy(update={"paths": paths}))
+    if step.patch is not None:
+        return replace(step, patch=step.patch.resolved(lambda path: local_path(parts, step.step, path)))
     return step
 
 
-async def _screen(parts: PipelineParts, step: str, path: str, access: Access) -> None:
+async def screen_path(parts: PipelineParts, step: str, path: str, access: Access) -> None:
+    """Policy and links of a root-relative path; a refusal names the step and the path."""
     try:
         await parts.gauntlet.screen(path, access)
     except DevToolsError as error:
@@ -106,18 +117,18 @@ async def _screen_named(parts: PipelineParts, steps: Sequence[CompiledStep], ent
     """Policy and links for every path that is spelled out, before existence is looked at."""
     for step in steps:
         if isinstance(step.arguments, EditArguments | ReplaceArguments | WriteFileArguments):
-            await _screen(parts, step.step, step.arguments.path, "write")
+            await screen_path(parts, step.step, step.arguments.path, "write")
         elif step.patch is not None:
             creates = set(step.patch.may_create)
             for path in step.patch.targets:
-                await _screen(parts, step.step, path, "create" if path in creates else "write")
+                await screen_path(parts, step.step, path, "create" if path in creates else "write")
         elif step.changes_text():
             for entry in getattr(step.arguments, "paths", None) or entries:
                 if not is_pattern(entry):
-                    await _screen(parts, step.step, entry, "write")
+                    await screen_path(parts, step.step, entry, "write")
     for entry in entries:
         if not is_pattern(entry):
-            await _screen(parts, "acquire", entry, "read")
+            await screen_path(parts, "acquire", entry, "read")
 
 
 async def _walk_steps(parts: PipelineParts, steps: Sequence[CompiledStep], resolved: Resolved) -> set[str]:
@@ -156,7 +167,7 @@ async def _walk_steps(parts: PipelineParts, steps: Sequence[CompiledStep], resol
         elif step.changes_text():
             selectors = getattr(arguments, "paths", None)
             for path in select_paths(step.step, selectors, present) if certain else ():
-                await _screen(parts, step.step, path, "write")
+                await screen_path(parts, step.step, path, "write")
                 mutates.add(path)
             certain = certain and not _may_add(parts, step)
         elif isinstance(arguments, FormatArguments | LintArguments) and certain:

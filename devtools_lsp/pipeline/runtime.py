@@ -148,7 +148,10 @@ async def _acquire(execution: Execution) -> None:
         # Files that are only looked at through a window need not fit in memory.
         limit = execution.parts.bounds.max_bytes_per_file
         targets = tuple(path for path in targets if resolved.stats[path].size <= limit)
-    execution.workspace = Workspace.of(await acquire.load(execution.parts, targets))
+    try:
+        execution.workspace = Workspace.of(await acquire.load(execution.parts, targets))
+    except DevToolsError as error:
+        raise error.at(step="acquire") from error.__cause__
     if execution.request.witness is not None:
         execution.request.witness.acquired(execution.workspace)
 
