@@ -114,6 +114,12 @@ class AgentDesk:
         if not any(other.session == peer.session for other in self._host.peers() if other is not peer):
             self._approvals.end_session(peer.session)
 
+    def tools_changed(self) -> None:
+        """What is offered may have changed: agents that keep a list, as an MCP bridge does, ask again."""
+        for peer in self._host.peers():
+            if peer.role == "agent":
+                peer.channel.notify("devtools/toolsChanged", {})
+
     # -- the table -----------------------------------------------------------------------------------------------
 
     async def _tools(self, asked: _Asked) -> object:

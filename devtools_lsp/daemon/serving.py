@@ -150,6 +150,7 @@ class Service:
         self._approvals.configure(gate_settings(configuration))
         self.editors.configure(pull=configuration.file.editors.diagnostics == "pull")
         self._hub.configure(configuration.file.editors.publish)
+        self.agents.tools_changed()
         for engine_id in {spec.id for spec in current.engines} - {spec.id for spec in configuration.engines}:
             self._observer.engine_event(engine_id, "removed")
 
