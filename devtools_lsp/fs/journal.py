@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import secrets
-import stat
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -25,10 +23,10 @@ from dataclasses import dataclass
 import msgspec
 
 from devtools_lsp.errors import InvalidConfigError
+from devtools_lsp.fs.abandoned import RECORD_NAME, Abandoned
 from devtools_lsp.fs.names import JOURNAL_DIRECTORY
-from devtools_lsp.fs.records import FORMAT, LEDGER, Committed, Forgotten, Ledger, Prepared, Record
-from devtools_lsp.fs.staging import open_regular, read_all
-from devtools_lsp.fs.syscalls import exchange
+from devtools_lsp.fs.place import LOCK, can_exchange, git_directory, locked, names_in, private_directory
+from devtools_lsp.fs.records import LEDGER, Committed, Forgotten, Ledger, Prepared, Record
 from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, mount_of
 
 _SLACK = 16
@@ -37,12 +35,10 @@ _LONG_LEDGER = 1 << 20
 """Bytes of a ledger that is worth writing anew."""
 JOURNAL_IN_GIT = "devtools-lsp"
 """The journal's directory inside a git directory."""
-_LOCK = "lock"
 _SESSION = re.compile(r"[0-9a-f]{16}")
-_ID = re.compile(r"\d{20}-[0-9a-f]{8}")
-_RECORD = re.compile(r"(\d{20}-[0-9a-f]{8})\.(intent|done|strays)")
+_UNBORN = re.compile(r"[0-9a-f]{16}\.new")
+_UNBORN_AGE_S = 3600.0
 _PARTS = re.compile(r"(\d{20}-[0-9a-f]{8})\.(?:new|old|gone|back)\.\d+|(\d{20}-[0-9a-f]{8})\.writing")
-_STRAY = re.compile(r"\.devtools-lsp-\d{20}-[0-9a-f]{8}-\w+\.tmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +56,15 @@ class Journal:
     def __init__(self, parent: int, name: str, *, retention: Retention | None = None) -> None:
         """The journal is the directory `name` in an open directory; it is made 0700 when absent. Raises OSError."""
         self.retention = retention or Retention()
-        self._place = _private_directory(parent, name)
+        self._place = private_directory(parent, name)
         self.session = secrets.token_hex(8)
         # It gets its final name once it is locked: a session without a holder may be adopted at any moment.
         os.mkdir(f"{self.session}.new", 0o700, dir_fd=self._place)
         self.descriptor = os.open(f"{self.session}.new", LIST_FLAGS, dir_fd=self._place)
-        self._lock = _locked(self.descriptor)
+        self._lock = locked(self.descriptor)
         os.rename(f"{self.session}.new", self.session, src_dir_fd=self._place, dst_dir_fd=self._place)
         self.mount = mount_of(self.descriptor)
-        self.exchanges = _can_exchange(self.descriptor)
+        self.exchanges = can_exchange(self.descriptor)
         self._ledger = Ledger(self.descriptor)
         self._records: dict[str, Record] = {}
         self._plans: dict[str, int] = {}
@@ -81,7 +77,7 @@ class Journal:
 
         Raises InvalidConfigError when neither can be used.
         """
-        git = _git_directory(root)
+        git = git_directory(root)
         try:
             if git is not None:
                 return cls(git, JOURNAL_IN_GIT, retention=retention)
@@ -189,22 +185,31 @@ class Journal:
     # -- sessions that died --------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def abandoned(self) -> Generator[list[Abandoned]]:
-        """The sessions whose processes are gone, locked for the length of the block."""
+    def abandoned(self) -> Generator[tuple[list[Abandoned], list[str]]]:
+        """The sessions whose processes are gone, locked for the length of the block; and what could not be opened."""
         found: list[Abandoned] = []
+        problems: list[str] = []
         try:
-            for name in sorted(_names(self._place)):
-                if name == self.session or not _SESSION.fullmatch(name):
+            for name in sorted(names_in(self._place)):
+                if name == self.session:
                     continue
-                session = self._seize(name)
+                try:
+                    session = self._seize(name)
+                except OSError as error:
+                    problems.append(f"the journal's session {name} cannot be opened: {error.strerror}")
+                    continue
                 if session is not None:
                     found.append(session)
-            yield found
+            yield found, problems
         finally:
             for session in found:
                 session.close()
 
     def _seize(self, name: str) -> Abandoned | None:
+        """A session, locked; None when it is alive, gone, or none."""
+        if not _SESSION.fullmatch(name):
+            self._remove_unborn(name)
+            return None
         try:
             descriptor = os.open(name, LIST_FLAGS, dir_fd=self._place)
         except OSError as error:
@@ -212,7 +217,7 @@ class Journal:
                 return None
             raise
         try:
-            lock = _locked(descriptor)
+            lock = locked(descriptor)
             if os.fstat(lock).st_nlink:
                 return Abandoned(name, descriptor, lock)
             # Another process adopted it between our two calls.
@@ -226,24 +231,37 @@ class Journal:
             os.close(descriptor)
             raise
 
+    def _remove_unborn(self, name: str) -> None:
+        """Remove a session that died before it was one; a younger one may still be about to become one."""
+        if not _UNBORN.fullmatch(name):
+            return
+        age_s = time.time() - os.stat(name, dir_fd=self._place, follow_symlinks=False).st_mtime
+        if age_s > _UNBORN_AGE_S:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{name}/{LOCK}", dir_fd=self._place)
+            os.rmdir(name, dir_fd=self._place)
+
     def adopt(self, session: Abandoned) -> None:
         """Take over the committed records of a session that has nothing prepared any more, and remove it."""
         records = {record.id: record for record in session.committed()}
-        for name in sorted(_names(session.descriptor), key=_is_record):
-            known = _PARTS.fullmatch(name) or _RECORD.fullmatch(name)
+        for name in sorted(names_in(session.descriptor), key=_is_record):
+            known = _PARTS.fullmatch(name) or RECORD_NAME.fullmatch(name)
             id_ = (known.group(1) or known.group(2)) if known else None
             if id_ in records and (name.endswith(".done") or f"{id_}.old." in name):
                 os.rename(name, name, src_dir_fd=session.descriptor, dst_dir_fd=self.descriptor)
-            elif name not in (_LOCK, LEDGER):
-                os.unlink(name, dir_fd=session.descriptor)
+            elif name not in (LOCK, LEDGER):
+                with contextlib.suppress(OSError):
+                    # What is not ours to remove (a directory, say) keeps the session's directory from going, too.
+                    os.unlink(name, dir_fd=session.descriptor)
         for record in records.values():
             if record.light:
                 self._ledger.append(Committed(record.id, record))
             self._remember(record)
-        for name in (LEDGER, _LOCK):
+        for name in (LEDGER, LOCK):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=session.descriptor)
-        os.rmdir(session.name, dir_fd=self._place)
+        with contextlib.suppress(OSError):
+            os.rmdir(session.name, dir_fd=self._place)
 
     def crowded(self) -> bool:
         """Whether enough has gathered beyond the retention for `prune` to be worth its while; costs nothing."""
@@ -302,157 +320,11 @@ class Journal:
             os.close(descriptor)
 
 
-@dataclass(slots=True)
-class Abandoned:
-    """A session of a process that is gone, locked by us."""
-
-    name: str
-    descriptor: int
-    lock: int
-
-    def prepared(self) -> list[Record]:
-        """What was under way, newest first: the order in which it is undone."""
-        return self._sorted({**Ledger.read(self.descriptor)[0], **self._files("intent")}, newest_first=True)
-
-    def committed(self) -> list[Record]:
-        """What is kept for undo, oldest first."""
-        return self._sorted({**Ledger.read(self.descriptor)[1], **self._files("done")}, newest_first=False)
-
-    def settle(self, record: Record, *, new: bool) -> None:
-        """Turn a prepared record into a committed one (`new`) or into none."""
-        if record.light:
-            ledger = Ledger(self.descriptor)
-            try:
-                ledger.append(Committed(record.id) if new else Forgotten(record.id))
-            finally:
-                ledger.close()
-            return
-        intent = f"{record.id}.intent"
-        if new:
-            os.rename(intent, f"{record.id}.done", src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-        else:
-            os.unlink(intent, dir_fd=self.descriptor)
-        os.fsync(self.descriptor)
-
-    @staticmethod
-    def _sorted(records: dict[str, Record], *, newest_first: bool) -> list[Record]:
-        usable = (record for record in records.values() if record.format == FORMAT and _ID.fullmatch(record.id))
-        return sorted(usable, key=lambda record: record.id, reverse=newest_first)
-
-    def _files(self, state: str) -> dict[str, Record]:
-        """The records that are files of their own.
-
-        One that does not parse was being written when the machine stopped: nothing of it had begun.
-        """
-        found: dict[str, Record] = {}
-        for name in _names(self.descriptor):
-            known = _RECORD.fullmatch(name)
-            if known is None or known.group(2) != state:
-                continue
-            try:
-                record = msgspec.json.decode(self._read(name), type=Record)
-            except (msgspec.DecodeError, OSError):
-                continue
-            if record.id == known.group(1) and not record.light:
-                found[record.id] = record
-        return found
-
-    def strays(self) -> list[tuple[str, str]]:
-        """What may stand in the tree; see `Journal.note_strays`. Only names of our own form are returned."""
-        found: list[tuple[str, str]] = []
-        for name in _names(self.descriptor):
-            known = _RECORD.fullmatch(name)
-            if known is None or known.group(2) != "strays":
-                continue
-            try:
-                listed = msgspec.json.decode(self._read(name), type=list[tuple[str, str]])
-            except (msgspec.DecodeError, OSError):
-                continue
-            found.extend((where, stray) for where, stray in listed if not stray or _STRAY.fullmatch(stray))
-        return found
-
-    def _read(self, name: str) -> bytes:
-        descriptor, status = open_regular(name, self.descriptor)
-        try:
-            return read_all(descriptor, status.st_size)
-        finally:
-            os.close(descriptor)
-
-    def close(self) -> None:
-        """Unlock it."""
-        os.close(self.lock)
-        os.close(self.descriptor)
-
-
 def stray_name(id_: str, label: str) -> str:
     """The name of a temporary that has to stand in the tree itself."""
     return f".devtools-lsp-{id_}-{label}.tmp"
 
 
-def _names(directory: int) -> list[str]:
-    with os.scandir(directory) as entries:
-        return [entry.name for entry in entries]
-
-
 def _is_record(name: str) -> bool:
     """Sorts records behind their files, so that a crash in between leaves a record that can still be adopted."""
     return name.endswith(".done")
-
-
-def _can_exchange(directory: int) -> bool:
-    """Whether names can be swapped on the journal's file system, which is that of almost every target."""
-    names = ("exchange.a", "exchange.b")
-    try:
-        for name in names:
-            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory))
-        return exchange(directory, names[0], directory, names[1])
-    finally:
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=directory)
-
-
-def _private_directory(parent: int, name: str) -> int:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(name, 0o700, dir_fd=parent)
-    descriptor = os.open(name, LIST_FLAGS, dir_fd=parent)
-    status = os.fstat(descriptor)
-    if status.st_uid != os.geteuid():
-        os.close(descriptor)
-        raise PermissionError(errno.EPERM, "it belongs to another user", name)
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        os.fchmod(descriptor, 0o700)
-    return descriptor
-
-
-def _locked(directory: int) -> int:
-    """The descriptor of a session's lock file, locked; raises BlockingIOError when its process is alive."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(_LOCK, flags, 0o600, dir_fd=directory)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _git_directory(root: RootWalk) -> int | None:
-    """`<root>/.git`, opened, when it is a real directory of ours on the root's own mount.
-
-    A `.git` file (a worktree, a submodule) points to where the root does not reach, so the journal stays inside.
-    """
-    try:
-        descriptor = os.open(".git", LIST_FLAGS, dir_fd=root.descriptor)
-    except OSError:
-        return None
-    status = os.fstat(descriptor)
-    if (
-        status.st_dev == os.fstat(root.descriptor).st_dev
-        and status.st_uid == os.geteuid()
-        and mount_of(descriptor) == mount_of(root.descriptor)
-        and os.access(".", os.W_OK | os.X_OK, dir_fd=descriptor)
-    ):
-        return descriptor
-    os.close(descriptor)
-    return None

@@ -44,11 +44,13 @@ class RecoveryReport:
     """What recovery found; empty after an orderly end."""
 
     plans: tuple[RecoveredPlan, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Parts of the journal that could not be looked at, in words."""
 
     @property
     def clean(self) -> bool:
-        """Whether nothing had been interrupted."""
-        return not self.plans
+        """Whether nothing had been interrupted and everything could be looked at."""
+        return not self.plans and not self.problems
 
     def describe(self) -> list[str]:
         """One sentence a plan, for the log and for people."""
@@ -65,24 +67,31 @@ class RecoveryReport:
             if plan.refused:
                 text += f"; not touched because the policy closes them: {', '.join(plan.refused)}"
             lines.extend([text, *(f"  {path}: {why}" for path, why in plan.failed.items())])
-        return lines
+        return [*lines, *self.problems]
 
 
 def recover(walk: RootWalk, journal: Journal, policy: PathPolicy | None) -> RecoveryReport:
     """Settle every session whose process is gone and adopt what it committed."""
     plans: list[RecoveredPlan] = []
-    with journal.abandoned() as sessions:
+    with journal.abandoned() as (sessions, problems):
         for session in sessions:
-            settled = True
-            for record in session.prepared():
-                plan = _Recovery(walk, session, record, policy).run()
-                plans.append(plan)
-                settled = settled and plan.outcome != "stuck"
-            if settled:
-                _sweep(walk, session)
-                journal.adopt(session)
-    journal.prune()
-    return RecoveryReport(tuple(plans))
+            try:
+                settled = True
+                for record in session.prepared():
+                    plan = _Recovery(walk, session, record, policy).run()
+                    plans.append(plan)
+                    settled = settled and plan.outcome != "stuck"
+                if settled:
+                    _sweep(walk, session)
+                    journal.adopt(session)
+            except OSError as error:
+                # The other sessions are settled all the same, and this one again at the next start.
+                problems.append(f"the journal's session {session.name} could not be settled: {error.strerror}")
+        try:
+            journal.prune()
+        except OSError as error:
+            problems.append(f"old records could not be removed from the journal: {error.strerror}")
+        return RecoveryReport(tuple(plans), tuple(problems))
 
 
 class _Recovery:

@@ -7,6 +7,7 @@ go red without the journal, make `Journal.write_intent` do nothing (or commit wi
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 
@@ -271,6 +272,63 @@ def test_a_living_session_is_left_alone(tree, mutations, crasher, opened):
     first.close()
     third = opened()
     assert [record.plan for record in third.file_system.journal.records()] == ["p"]
+
+
+def test_junk_in_the_journal_stops_no_start(tree, mutations, crasher, opened):
+    """Whatever lies there, the daemon starts, settles what it can, and says what it could not look at."""
+    tree.fill(BEFORE)
+    request = {"do": "commit", "root": tree.root, "plan": "p", "mutations": list(mutations)}
+    assert crasher.run(**request, fault="journal:placed#2:kill") == -9
+    journal = tree.root / ".devtools"
+    [session] = [path for path in journal.iterdir() if path.is_dir()]
+    (session / "a directory").mkdir()
+    (session / "a file").write_bytes(b"junk")
+    (journal / "0123456789abcdef").write_bytes(b"no session")
+    (journal / "fedcba9876543210").symlink_to(tree.root)
+    (journal / "0000000000000000").mkdir()
+    unborn = journal / "1111111111111111.new"
+    unborn.mkdir()
+    os.utime(unborn, (1, 1))
+    (journal / "2222222222222222.new").mkdir()
+    handle = opened()
+    assert [plan.outcome for plan in handle.recovery.plans] == ["old"]
+    assert tree.files() == BEFORE
+    assert not unborn.exists()
+    assert (journal / "2222222222222222.new").exists()
+    assert not (journal / "0000000000000000").exists()
+    handle.close()
+    assert opened().recovery.clean
+
+
+def test_a_session_that_cannot_be_opened_is_named(tree, opened):
+    if os.geteuid() == 0:
+        (tree.root / ".devtools").mkdir(mode=0o700)
+        loop = tree.root / ".devtools" / "0123456789abcdef"
+        loop.mkdir()
+        (loop / "lock").mkdir()  # Where a file has to be: nothing that permissions could forbid to root.
+    else:
+        (tree.root / ".devtools" / "0123456789abcdef").mkdir(parents=True, mode=0)
+    report = opened().recovery
+    assert not report.clean
+    assert "0123456789abcdef" in report.describe()[0]
+
+
+@pytest.mark.parametrize("delays", [pytest.param(12, id="short"), pytest.param(100, marks=pytest.mark.full)])
+def test_kills_during_a_big_write_leave_old_or_new(tree, sha, crasher, recover, delays):
+    """P48: 7 MB over 1 KB, killed at random moments; the target is one of the two and no temporary stays."""
+    random.seed(48)
+    old, new = b"old\n" * 256, b"new and much longer\n" * 350_000
+    outcomes = set()
+    for count in range(delays):
+        tree.fill({"f.txt": old})
+        change = Mutation("write", "f.txt", new, expect=sha(old))
+        request = {"do": "commit", "root": tree.root, "plan": f"p{count}", "mutations": [change]}
+        crasher.killed_after(random.uniform(0, 0.08), **request)
+        recover()
+        assert tree.files() in ({"f.txt": old}, {"f.txt": new})
+        assert tree.litter() == []
+        outcomes.add(tree.files()["f.txt"] == new)
+    assert False in outcomes
 
 
 @pytest.mark.full
