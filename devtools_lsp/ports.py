@@ -363,14 +363,15 @@ class Edited:
 class Decision:
     """The gate's answer. `by` names who or what decided (`rule`, `editor`, `terminal`, ...).
 
-    A decline carries `reason` (`denied`, `expired`, `noDecider`, `stale`) and `note` for the agent. `person` is
+    A decline carries `reason` and `note` for the agent; `withdrawn` says that the asker left before anybody
+    answered, and is only reported, never given. `person` is
     true when somebody looked at the preview, so that `edited` and `dropped` (hunk ids) may be present.
     """
 
     approved: bool
     by: str
     note: str | None = None
-    reason: Literal["denied", "expired", "noDecider", "stale"] = "denied"
+    reason: Literal["denied", "expired", "noDecider", "stale", "withdrawn"] = "denied"
     edited: tuple[Edited, ...] = ()
     dropped: tuple[str, ...] = ()
     person: bool = False

@@ -5,12 +5,13 @@ Resolving looks at names only and comes before the gate; loading reads contents 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from devtools_lsp.core.diagnostics import Diagnostic, notice
 from devtools_lsp.core.workspace import DiskFile, FileText, sha256
-from devtools_lsp.errors import BadArgumentError, PolicyError, WorkspaceBoundsError
+from devtools_lsp.errors import BadArgumentError, PolicyError, StepFailedError, WorkspaceBoundsError
 from devtools_lsp.paths import PathPattern, is_pattern, parent_of
 from devtools_lsp.pipeline.parts import Bounds, PipelineParts
 from devtools_lsp.ports import FileKind, FileStat
@@ -99,7 +100,8 @@ async def stat_file(parts: PipelineParts, path: str) -> FileStat:
     if path == "":
         raise BadArgumentError("the path is the workspace root; name a file", reason="isDirectory", path=".")
     try:
-        stat = await parts.file_system.stat(parts.translator.to_adapter(path))
+        with refusing(parts, path):
+            stat = await parts.file_system.stat(parts.translator.to_adapter(path))
     except FileNotFoundError:
         raise BadArgumentError(
             f"{path} does not exist; check the path, or create it with apply_patch (*** Add File)",
@@ -118,10 +120,23 @@ async def stat_file(parts: PipelineParts, path: str) -> FileStat:
 async def exists(parts: PipelineParts, path: str) -> bool:
     """Whether anything is at the path."""
     try:
-        await parts.file_system.stat(parts.translator.to_adapter(path))
+        with refusing(parts, path):
+            await parts.file_system.stat(parts.translator.to_adapter(path))
     except FileNotFoundError:
         return False
     return True
+
+
+@contextmanager
+def refusing(parts: PipelineParts, path: str) -> Generator[None]:
+    """Around a call of an adapter: "not found" stays itself, any other fault is a refusal and never an absence."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(str(error)) from error
+    except OSError as error:
+        said = parts.translator.redact(error.strerror or str(error))
+        raise StepFailedError(f"{path} cannot be looked at: {said}", path=path, retry="no") from error
 
 
 async def load(parts: PipelineParts, targets: Sequence[str]) -> dict[str, DiskFile]:
@@ -164,7 +179,8 @@ async def read_present(parts: PipelineParts, paths: Sequence[str]) -> dict[str, 
     found: dict[str, bytes] = {}
     for path in paths:
         try:
-            found[path] = await parts.file_system.read(parts.translator.to_adapter(path))
+            with refusing(parts, path):
+                found[path] = await parts.file_system.read(parts.translator.to_adapter(path))
         except FileNotFoundError:
             continue
     return found
@@ -186,7 +202,8 @@ async def _read_all(parts: PipelineParts, targets: Sequence[str]) -> dict[str, b
     contents = {}
     for adapter_path, path in adapter_paths.items():
         try:
-            contents[path] = await parts.file_system.read(adapter_path)
+            with refusing(parts, path):
+                contents[path] = await parts.file_system.read(adapter_path)
         except FileNotFoundError:
             raise _vanished(path) from None
     return contents
@@ -229,8 +246,9 @@ async def _walk(parts: PipelineParts, pattern: PathPattern) -> AsyncIterator[tup
     while pending:
         directory = pending.pop()
         try:
-            entries = await parts.file_system.list(parts.translator.to_adapter(directory))
-        except (FileNotFoundError, NotADirectoryError):
+            with refusing(parts, directory or "."):
+                entries = await parts.file_system.list(parts.translator.to_adapter(directory))
+        except FileNotFoundError:
             continue
         for entry in sorted(entries, key=lambda item: item.name):
             path = f"{directory}/{entry.name}" if directory else entry.name

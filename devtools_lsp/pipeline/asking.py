@@ -11,7 +11,7 @@ from typing import Any
 
 from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.result import DecisionReport
-from devtools_lsp.errors import ConflictError, GateDeclinedError
+from devtools_lsp.errors import ConflictError, DevToolsError, GateDeclinedError, StepFailedError
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.path_locks import PathLockHolder
 from devtools_lsp.ports import Cancellation, Decision, GateCall, GateContext, Permit, PlanIdentity
@@ -72,9 +72,19 @@ class Asker:
             diff=diff,
             preview=preview,
         )
-        decision = await self._answer(context, call)
-        if self._parts.observer is not None:
-            self._parts.observer.gate_answered(self._who, call, decision)
+        try:
+            decision = await self._answer(context, call)
+        except BaseException as error:
+            # Every question has its line in the log, also one that nobody was left to hear the answer of.
+            self._report(call, Decision(approved=False, by="agent", reason="withdrawn"))
+            if isinstance(error, Exception) and not isinstance(error, DevToolsError):
+                raise StepFailedError(
+                    f"{step}: the gate broke down ({type(error).__name__}: {error}); nothing was changed",
+                    step=step,
+                    retry="no",
+                ) from error
+            raise
+        self._report(call, decision)
         if not decision.approved:
             raise _refusal(step, call, decision)
         return decision, Permit(
@@ -84,6 +94,10 @@ class Asker:
             targets=frozenset(call.targets),
             may_create=call.may_create,
         )
+
+    def _report(self, call: GateCall, decision: Decision) -> None:
+        if self._parts.observer is not None:
+            self._parts.observer.gate_answered(self._who, call, decision)
 
     async def _answer(self, context: GateContext, call: GateCall) -> Decision:
         answer = asyncio.ensure_future(self._parts.gate(context, call))
@@ -110,12 +124,17 @@ def _refusal(step: str, call: GateCall, decision: Decision) -> GateDeclinedError
         )
     words = {
         "denied": f"{step} was denied by {decision.by}{note}",
+        "withdrawn": f"{step} was withdrawn before it was answered{note}; nothing was changed",
         "expired": f"{step} was not approved in time{note}; nothing was changed",
         "noDecider": f"{step} needs a person's approval and nobody is attached to give it{note}; "
         "attach an editor or run `devtools-lsp approvals --watch`, or allow the step by a rule in devtools.toml",
     }
     return GateDeclinedError(
-        words[decision.reason], reason=decision.reason, step=step, paths=call.targets, note=decision.note
+        words[decision.reason],
+        reason=None if decision.reason == "withdrawn" else decision.reason,
+        step=step,
+        paths=call.targets,
+        note=decision.note,
     )
 
 

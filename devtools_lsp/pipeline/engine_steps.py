@@ -14,7 +14,7 @@ from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.diagnostics import Diagnostic, Pending
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.pipeline import inplace
-from devtools_lsp.pipeline.judging import Transformed, judge, told, transform, uses
+from devtools_lsp.pipeline.judging import Judgement, Transformed, judge, told, transform, uses
 from devtools_lsp.pipeline.once import Once
 from devtools_lsp.pipeline.prepare import select_paths
 from devtools_lsp.pipeline.preview import diff_of, preview_of
@@ -57,11 +57,35 @@ async def run_engines(execution: Execution, step: CompiledStep) -> None:
         if engine_step == "lint":
             await _judge(execution, engine_step, select(execution.parts, "lint", _still_there(execution, paths)))
         return
-    await execution.asker.ask(
-        step.index + 1, step.step, step.args, targets=paths, engines=selected.engine_ids, in_place=False
-    )
+    await execution.asker.ask(step.index + 1, step.step, step.args, targets=paths, engines=_judges(selected))
     execution.diagnostics.extend(selected.notices)
     await _judge(execution, engine_step, selected)
+    _note_silent(execution, engine_step, selected)
+
+
+def _judges(selected: Selected) -> tuple[str, ...]:
+    """The engines that judge without changing anything."""
+    judging = [candidate for candidate in selected.candidates if not candidate.capability.in_place]
+    return tuple(dict.fromkeys(candidate.engine.id for candidate in judging))
+
+
+def _note_silent(execution: Execution, engine_step: EngineStep, selected: Selected) -> None:
+    """An engine that only works in place does not run when nothing may change; that is said, never passed as clean."""
+    reason = "it changes files in place, so it runs only with fix; nothing is known of its findings"
+    for candidate in selected.candidates:
+        if candidate.capability.in_place:
+            engine_id = candidate.engine.id
+            execution.judgements.append(
+                Judgement(
+                    engine_id=engine_id,
+                    step=engine_step,
+                    before=(),
+                    after=(),
+                    judged=frozenset(),
+                    pending=(Pending(reason=reason, engine_id=engine_id),),
+                    texts=execution.workspace.texts(),
+                )
+            )
 
 
 def _still_there(execution: Execution, paths: tuple[str, ...]) -> list[str]:

@@ -122,6 +122,7 @@ async def _wrapped(execution: Execution, index: int, step: str, args: Any, run: 
         return execution.workspace
 
     call = innermost
+    told_before = len(execution.diagnostics)
     for middleware in reversed(execution.parts.middleware):
         context = StepContext(execution.request.who.plan, step, index, args, before, execution.stash)
 
@@ -137,6 +138,8 @@ async def _wrapped(execution: Execution, index: int, step: str, args: Any, run: 
             step=step,
             retry="no",
         )
+    # `outOfScope` is what the workspace is once the step's effects are in, whatever later steps make of it (I9).
+    execution.diagnostics[told_before:] = rescope(execution.diagnostics[told_before:], execution.workspace.files)
 
 
 async def _acquire(execution: Execution) -> None:
@@ -182,7 +185,6 @@ def _result(execution: Execution) -> Result:
                 rule="unwritten",
             )
         )
-    diagnostics = rescope(diagnostics, workspace.files)
     return Result(
         plan=execution.request.who.plan,
         diagnostics=diagnostics,

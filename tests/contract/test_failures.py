@@ -164,6 +164,26 @@ async def test_a_four_method_adapter_works_and_names_what_it_lacks(scene: Scene)
     )
 
 
+@clause("3.18")
+@pytest.mark.parametrize("method", ["stat", "read", "list"])
+async def test_a_fault_of_looking_is_a_refusal_and_never_an_absence(scene: Scene, method: str):
+    def refuse(called: str, path: str) -> None:
+        if called == method:
+            raise PermissionError(errno.EACCES, "no entry", path)
+
+    scene.file_system = MemoryFileSystem(FILES, on_call=refuse)
+    for work in (
+        scene.plan(["a.txt"] if method != "list" else ["*.txt"], op("write")),
+        scene.call("apply_patch", patch="*** Begin Patch\n*** Add File: c.txt\n+x\n*** End Patch")
+        if method == "stat"
+        else scene.plan(["*.txt"], op("write")),
+    ):
+        with pytest.raises(DevToolsError) as caught:
+            await work
+        assert caught.value.code in ("E_DEV_STEP_FAILED", "E_DEV_POLICY")
+        assert caught.value.reason != "notFound"
+
+
 @clause("3.19")
 @pytest.mark.parametrize(
     ("args", "code"),

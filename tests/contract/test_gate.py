@@ -300,3 +300,57 @@ async def test_a_call_that_is_cancelled_while_the_gate_waits_changes_nothing(sce
         scene.pipeline.single("edit", {"path": "a.txt", "edits": [{"find": "x", "replace": "y"}]}, signal=signal),
         "E_DEV_CANCELLED",
     )
+
+
+@clause("4.5")
+async def test_a_gate_that_breaks_down_approves_nothing(scene: Scene):
+    scene.put({"a.txt": "x\n"})
+
+    def broken(_context, call):
+        if call.step == "edit":
+            raise ValueError("no idea")
+        return Decision(approved=True, by="rule")
+
+    scene.gate.answer = broken
+    error = await scene.refused(
+        scene.call("edit", path="a.txt", edits=[{"find": "x", "replace": "y"}]), "E_DEV_STEP_FAILED"
+    )
+    assert "no idea" in error.message
+
+
+@clause("4.5")
+@pytest.mark.parametrize("end", ["answered", "cancelled", "broken"])
+async def test_every_question_is_reported_once_however_it_ends(scene: Scene, end: str):
+    class Told:
+        def __init__(self) -> None:
+            self.verdicts: list[tuple[str, str]] = []
+
+        def gate_answered(self, who, call, decision) -> None:
+            self.verdicts.append((call.step, "approved" if decision.approved else decision.reason))
+
+        def failed(self, who, step, code, paths) -> None: ...
+
+        def landed(self, who, step, files, written) -> None: ...
+
+        def judged(self, who, engine_id, step, paths, diagnostics) -> None: ...
+
+    scene.options["observer"] = told = Told()
+    scene.put({"a.txt": "x\n"})
+    signal = Cancellation()
+
+    async def answer(_context, call):
+        if call.step == "edit" and end == "cancelled":
+            signal.cancel()
+            await asyncio.Event().wait()
+        if call.step == "edit" and end == "broken":
+            raise ValueError("no idea")
+        return Decision(approved=True, by="rule")
+
+    scene.gate.answer = answer
+    work = scene.pipeline.single("edit", {"path": "a.txt", "edits": [{"find": "x", "replace": "y"}]}, signal=signal)
+    if end == "answered":
+        await work
+    else:
+        with pytest.raises(DevToolsError):
+            await work
+    assert told.verdicts == [("acquire", "approved"), ("edit", "approved" if end == "answered" else "withdrawn")]

@@ -260,3 +260,17 @@ async def test_in_place_engines_never_run_inside_a_preview(scene: Scene):
     assert (before, flagged) == ([], True)
     assert [entry.engine_id for entry in preview.pending] == ["mover"]
     assert runs == [1]
+
+
+@clause("3.17")
+async def test_an_in_place_linter_without_fix_is_pending_and_not_clean(scene: Scene):
+    async def run(_call: EngineCall) -> Delta:
+        raise AssertionError("lint without fix changes nothing, so this never runs")
+
+    capability = Capability(run, fixable=True, in_place=True, scope=("**",))
+    scene.engines = [DevEngine("mover", lints=(capability,))]
+    scene.put({"a.txt": "a\n"})
+    result = await scene.call("lint", paths=["a.txt"])
+    assert scene.gate.asked[1]["engines"] == []
+    assert result.delta is not None
+    assert [entry.engine_id for entry in result.delta.pending] == ["mover"]

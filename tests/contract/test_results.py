@@ -71,6 +71,17 @@ async def test_a_file_that_the_same_step_creates_is_in_scope(scene: Scene):
 
 
 @clause("3.13")
+async def test_scope_is_stamped_step_by_step(scene: Scene):
+    scene.engines = [saying(finding(path="b.txt"))]
+    scene.put({"a.txt": "a\n"})
+    add = "*** Begin Patch\n*** Add File: b.txt\n+b\n*** End Patch"
+    gone = "*** Begin Patch\n*** Delete File: b.txt\n*** End Patch"
+    steps = (op("check"), op("apply_patch", patch=add), op("check"), op("apply_patch", patch=gone))
+    result = await scene.plan(["a.txt"], *steps)
+    assert [item.out_of_scope for item in result.diagnostics] == [True, False]
+
+
+@clause("3.13")
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
