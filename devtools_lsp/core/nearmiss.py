@@ -101,14 +101,14 @@ class _Search:
     def _alike(self, essences: Sequence[str], keys: Sequence[str]) -> NearMiss | None:
         """The place whose essence holds the rows' essence, perhaps in other letter case."""
         edge = "\n" if self._same else ""
-        haystack = "\n" + "\n".join(essences) + "\n"
+        haystack = edge + "\n".join(essences) + edge
         needle = edge + "\n".join(keys) + edge
         for fold in (str, str.casefold):
             folded = fold(haystack)
             place = folded.find(fold(needle))
             if place >= 0:
+                start = folded.count("\n", 0, place)
                 place += len(edge)
-                start = folded.count("\n", 0, place) - 1
                 return self._describe(start, place - (folded.rfind("\n", 0, place) + 1))
         return None
 

@@ -54,12 +54,12 @@ class Unreadable(msgspec.Struct, frozen=True, rename="camel"):
     reason: str
 
 
-class EngineUse(msgspec.Struct, frozen=True, rename="camel"):
-    """An engine that took part. `config` names the configuration file that it used, if known."""
+class EngineUse(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An engine that took part. `config` names the configuration file that it used, absent when that is not known."""
 
     id: str
-    version: str | None = None
-    path: str | None = None
+    version: str | None
+    path: str | None
     config: str | None = None
 
 

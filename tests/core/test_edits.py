@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from devtools_lsp.core.edits import Edit, plan_edits
 from devtools_lsp.core.workspace import FileText
 from devtools_lsp.errors import BadArgumentError, StepFailedError
-from devtools_lsp.text import Span, apply_spans, decode, encode, split_endings
+from devtools_lsp.text import Span, apply_spans, decode, encode, split_endings, to_lf
 
 SEEDED = settings(derandomize=True, deadline=None, max_examples=120)
 
@@ -240,6 +240,29 @@ def test_an_edit_and_its_inverse_are_nothing(raw: str, data: st.DataObject):
         return
     changed = apply_spans(text, plan_edits("f", text, [Edit(find, "<new>")]))
     assert apply_spans(changed, plan_edits("f", changed, [Edit("<new>", find)])) == text
+
+
+odd_texts = st.lists(
+    st.sampled_from(
+        ["a", "foo", " ", "\t", "\n", "\r", "“", '"', "\u00a0", "\u200b", "é", "e\u0301", "\u2028", "A", "…", "漢"]
+    ),
+    min_size=1,
+    max_size=14,
+).map("".join)
+
+
+@settings(derandomize=True, deadline=None, max_examples=600)
+@given(text=odd_texts, find=odd_texts)
+def test_any_block_is_found_once_or_refused_with_a_line_of_the_file(text: str, find: str):
+    try:
+        plan_edits("f", text, [Edit(find, "z")])
+    except StepFailedError as error:
+        told = error
+    else:
+        assert text.count(to_lf(find)) == 1
+        return
+    assert told.reason == ("ambiguous" if to_lf(find) in text else "noMatch")
+    assert told.line is None or 1 <= told.line <= text.count("\n") + 1
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------

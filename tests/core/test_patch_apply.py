@@ -487,6 +487,45 @@ def test_a_rendered_diff_parses_to_the_same(found: list[AddFile | DeleteFile | U
     assert parse_patch(patch.render()) == patch
 
 
+PIECES = [
+    "*** Begin Patch", "*** End Patch", "*** Add File: a", "*** Update File: f", "*** Delete File: b", "*** Move to: c",
+    "*** End of File", "@@", "@@ x", "@@ -1,2 +1,2 @@", "@@ -0,0 +1 @@", "@@ -2 +2 @@ y", " x", "-x", "+y", "-y", " ",
+    "",
+    "+", "\\ No newline at end of file", "--- a/f", "+++ b/f", "+++ /dev/null", "--- /dev/null", "diff --git a/f b/f",
+    "rename from f", "rename to g", "new file mode 100644", "deleted file mode 100644", "```", "-- ", "2.1", "  x",
+    "-“x",
+    '--- "a/f"', "EOF", "apply_patch <<EOF", "\r", "\ufeff", "Binary files a/f and b/f differ",
+]  # fmt: skip
+FRAMES = [
+    "{}",
+    "*** Begin Patch\n*** Update File: f\n{}\n*** End Patch",
+    "--- a/f\n+++ b/f\n{}",
+    "--- a/f\n+++ b/f\n@@\n{}",
+]
+
+
+@settings(derandomize=True, deadline=None, max_examples=600)
+@given(
+    frame=st.sampled_from(FRAMES),
+    pieces=st.lists(st.sampled_from(PIECES), max_size=9),
+    text=st.lists(st.sampled_from(["x\n", "y\n", "\n", " x\n", "“x\n", "x"]), max_size=5).map("".join),
+)
+def test_any_patch_applies_or_is_refused_with_a_place(frame: str, pieces: list[str], text: str):
+    patch = frame.format("\n".join(pieces))
+    try:
+        parsed = parse_patch(patch)
+        assert parse_patch(parsed.render()) == parsed
+        apply_to_texts(parsed.operations, {"f": text, "b": "1\n"})
+    except DevToolsError as error:
+        told = error
+    else:
+        return
+    if told.reason == "malformed":
+        assert 1 <= (told.line or 0) <= patch.count("\n") + 1
+    else:
+        assert told.path in parsed.targets
+
+
 # -- bounds ------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from devtools_lsp.core.differing import shown
-from devtools_lsp.core.patch.malformed import EXAMPLE, authored_path, malformed
+from devtools_lsp.core.patch.malformed import EXAMPLE, authored_path, malformed, open_ends
 from devtools_lsp.core.patch.operations import (
     AddFile,
     DeleteFile,
@@ -143,8 +143,9 @@ class _Parser:
 
     def _body(self, path: str, number: int, anchors: tuple[str, ...], start: int | None) -> PatchHunk:
         rows: list[PatchLine] = []
+        marks: dict[int, int] = {}
         separators = 0
-        old_open = new_open = at_end = False
+        at_end = False
         while (line := self._line()) is not None:
             if line.rstrip() == _END_OF_FILE:
                 at_end = True
@@ -153,10 +154,7 @@ class _Parser:
             if line.startswith(("*** ", "@@")):
                 break
             if line.startswith("\\"):
-                if not rows:
-                    raise malformed(f"{shown(line)} belongs below a line", self._number, path=path)
-                old_open |= rows[-1].sign != "+"
-                new_open |= rows[-1].sign != "-"
+                marks[len(rows) - 1] = self._number
             elif line == "":
                 separators += 1
                 rows.append(PatchLine(" ", ""))
@@ -174,6 +172,7 @@ class _Parser:
             del rows[-separators:]
         if not rows:
             raise malformed("the hunk has no lines", number, path=path)
+        old_open, new_open = open_ends(rows, marks)
         return PatchHunk(tuple(rows), anchors, at_end, start, old_open, new_open, line=number)
 
 

@@ -21,7 +21,7 @@ from unidiff.patch import PatchSet
 from devtools_lsp.core.differing import shown
 from devtools_lsp.core.patch.envelope import anchor_text
 from devtools_lsp.core.patch.headers import HunkFrame, Section, names_of
-from devtools_lsp.core.patch.malformed import malformed
+from devtools_lsp.core.patch.malformed import malformed, open_ends
 from devtools_lsp.core.patch.operations import (
     NO_NEWLINE,
     AddFile,
@@ -38,8 +38,11 @@ _LOOKS_NUMBERED = re.compile(r"@@ *-[0-9]")
 _MODE = re.compile(r"(old|new|new file|deleted file) mode ([0-7]+)\s*")
 _INDEX = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+(?: ([0-7]+))?\s*")
 _BINARY = re.compile(r"(?:GIT binary patch|Binary files? .* (?:differ|has changed))\s*")
-_BETWEEN = re.compile(r"(?:From|commit) [0-9a-f]{7,}\b.*|Index: .*|Only in .*|=+\s*")
+_BETWEEN = re.compile(r"(?:From|commit) [0-9a-f]{40}\b.*|Index: .*|Only in .*: .*|diff -.*")
+"""What begins the prose between two files: a mail, a commit, or a line of svn, hg or diff itself."""
+
 _SIGNATURE = re.compile(r"-- ?")
+_VERSION = re.compile(r"[0-9]+\.[0-9]+.*")
 _REGULAR_MODES = {"100644", "100664"}
 _SPECIAL_MODES = {"120000": "a symbolic link", "160000": "a submodule"}
 
@@ -73,7 +76,6 @@ class _Scanner:
         self._lines = lines
         self._first = first_line
         self._at = 0
-        self._last_signed = max((index for index, line in enumerate(lines) if line[:1] in ("+", "-")), default=-1)
 
     def sections(self) -> Iterator[Section]:
         """The files in order. A section is complete when the next one opens."""
@@ -122,7 +124,7 @@ class _Scanner:
         mode = _MODE.fullmatch(line)
         index = _INDEX.fullmatch(line)
         if section.hunks:
-            if _SIGNATURE.fullmatch(line) or _BETWEEN.fullmatch(line) or line.startswith("diff "):
+            if self._prose_begins(line):
                 return True
             if line.startswith("\\"):
                 return False
@@ -145,10 +147,21 @@ class _Scanner:
             if line.startswith("copy"):
                 section.refuse(number, "a copy of another file (add the new file with its content instead)")
         elif not line.startswith(("similarity index ", "dissimilarity index ")):
-            if _BETWEEN.fullmatch(line) or _SIGNATURE.fullmatch(line) or line.startswith("diff "):
+            if self._prose_begins(line):
                 return True
             raise malformed(f"{shown(line)} is no line of a diff's header", number)
         return False
+
+    def _prose_begins(self, line: str) -> bool:
+        """Whether a line ends a file's part. What follows is skipped up to a header, so this is strict: a line of
+        content without its sign must not take the rest of the patch with it.
+        """
+        return _BETWEEN.fullmatch(line) is not None or self._signs_off(line)
+
+    def _signs_off(self, line: str) -> bool:
+        """Whether this is the signature of a mail: two hyphens above the version of git."""
+        following = self._lines[self._at + 1] if self._at + 1 < len(self._lines) else ""
+        return _SIGNATURE.fullmatch(line) is not None and _VERSION.fullmatch(following) is not None
 
     def _mode(self, section: Section, kind: str, mode: str, number: int) -> None:
         section.added |= kind == "new file"
@@ -214,7 +227,7 @@ class _Scanner:
             line = self._lines[self._at]
             if line[:1] not in ("", " ", "+", "-", "\\") or _opens_names(self._lines, self._at):
                 break
-            if _SIGNATURE.fullmatch(line) and self._at == self._last_signed:
+            if self._signs_off(line):
                 break
             hunk.body.append(line or " ")
             self._at += 1
@@ -272,15 +285,13 @@ def _read_hunks(section: Section) -> Iterator[PatchHunk]:
         raise malformed(str(error).strip(), section.hunks[0].line) from error
     for frame, hunk in zip(section.hunks, read, strict=True):
         rows: list[PatchLine] = []
-        old_open = new_open = False
+        marks: dict[int, int] = {}
         for offset, line in enumerate(hunk):
-            if line.line_type != "\\":
-                rows.append(PatchLine(line.line_type, line.value.removesuffix("\n")))
-            elif rows:
-                old_open |= rows[-1].sign != "+"
-                new_open |= rows[-1].sign != "-"
+            if line.line_type == "\\":
+                marks[len(rows) - 1] = frame.body_line + offset
             else:
-                raise malformed(f"{NO_NEWLINE!r} belongs below a line", frame.body_line + offset)
+                rows.append(PatchLine(line.line_type, line.value.removesuffix("\n")))
+        old_open, new_open = open_ends(rows, marks)
         yield PatchHunk(
             tuple(rows), frame.anchors, start=frame.start, old_open=old_open, new_open=new_open, line=frame.line
         )
