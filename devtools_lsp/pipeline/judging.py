@@ -57,7 +57,7 @@ def uses(candidates: Sequence[Candidate]) -> list[EngineUse]:
     described: dict[str, EngineUse] = {}
     for candidate in candidates:
         engine = candidate.engine
-        described[engine.id] = engine.describe() if engine.describe is not None else EngineUse(id=engine.id)
+        described[engine.id] = engine.describe() if engine.describe is not None else EngineUse(engine.id, None, None)
     return list(described.values())
 
 
