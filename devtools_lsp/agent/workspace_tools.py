@@ -284,10 +284,11 @@ class WorkspaceTools:
         shell = self._shell
         assert shell is not None
         parts = self._pipeline.parts
-        streamed = _Streamed(progress)
 
         async def run() -> tuple[ShellResult, ChangedFiles]:
             before = await take_snapshot(parts.root)
+            # Made here, because a command that is declined has nothing to stream and nobody to close it.
+            streamed = _Streamed(progress)
             try:
                 ended = await run_command(
                     parts.root,

@@ -110,6 +110,9 @@ class Asker:
         finally:
             if not answer.done():
                 answer.cancel()
+            elif not answer.cancelled():
+                # The call may have been stopped at the moment at which the gate refused; nobody awaits that any more.
+                answer.exception()
 
 
 def _refusal(step: str, call: GateCall, decision: Decision) -> GateDeclinedError | ConflictError:
