@@ -187,7 +187,7 @@ def _surface(name: str) -> Any:
 def _print_progress(value: dict[str, Any]) -> None:
     """Output and reports go to standard error, so that standard output holds the result alone."""
     if value.get("kind") == "output":
-        typer.echo(value.get("text", ""), err=True, nl=False)
+        typer.echo(value.get("text", ""), err=True)
     elif value.get("approval"):
         typer.echo(f"{value['message']}  (devtools-lsp approve {value['approval']})", err=True)
 
