@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,14 @@ class Place:
         found = Wire(proxy.stdout, proxy.stdin, end)
         self.wires.append(found)
         return found
+
+    def visit(self) -> Iterator[None]:
+        """For a fixture around each test: whoever connects meanwhile is gone, and known to be gone, afterwards."""
+        before = len(self.wires)
+        yield
+        for wire in self.wires[before:]:
+            wire.close()
+        del self.wires[before:]
 
     # -- the terminal --------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ def bystander(place: Place) -> Agent:
 def unharmed(place: Place, bystander: Agent):
     """Whatever a test does: the daemon goes on, and so does everybody else."""
     before = place.pid, bystander.status()["pid"]
-    yield
+    yield from place.visit()
     assert bystander.call("read_lines", {"path": "a.py", "start": 1})["reads"]["a.py"]["totalLines"] == 1
     assert (place.pid, bystander.status()["pid"]) == before
 
@@ -247,7 +247,7 @@ def test_a_client_that_vanishes_mid_call_is_forgotten(place: Place, bystander: A
     agent = place.agent("vanishing", surface="workspace")
     agent.begin("bash", {"command": "echo $$ > started; sleep 600"})
     until(lambda: (place.root / "started").exists() and place.text("started").strip(), "the command to run")
-    agent.wire.close()
+    agent.wire.vanish()
     until(lambda: "vanishing" not in json.dumps(bystander.status()["agents"]), "it to be forgotten")
     until(lambda: not any("sleep" in name for name in place.names()), "its command to end")
 

@@ -26,6 +26,7 @@ class Wire:
         self.closed = False
         self.answers: dict[str, Callable[[Any], Any]] = {}
         self._incoming, self._outgoing, self._end = incoming, outgoing, end
+        self._connection: socket.socket | None = None
         self._news = threading.Condition()
         self._count = 0
         self._reading = threading.Thread(target=self._read, daemon=True)
@@ -37,12 +38,9 @@ class Wire:
         connection.settimeout(WAIT_S)
         connection.connect(path)
         connection.settimeout(None)
-
-        def end() -> None:
-            with connection:
-                connection.shutdown(socket.SHUT_RDWR)
-
-        return cls(connection.makefile("rb"), connection.makefile("wb"), end)
+        wire = cls(connection.makefile("rb"), connection.makefile("wb"), lambda: connection.shutdown(socket.SHUT_WR))
+        wire._connection = connection
+        return wire
 
     # -- out -----------------------------------------------------------------------------------------------------
 
@@ -111,12 +109,20 @@ class Wire:
             assert self._news.wait_for(lambda: self.closed, timeout_s), "the other end did not close"
 
     def close(self) -> None:
+        """Say that nothing more comes, and wait until the other end has let go."""
         with contextlib.suppress(OSError):
             self._end()
         self._reading.join(WAIT_S)
-        for stream in (self._incoming, self._outgoing):
+        for stream in (self._incoming, self._outgoing, self._connection):
             with contextlib.suppress(OSError):
-                stream.close()
+                if stream is not None:
+                    stream.close()
+
+    def vanish(self) -> None:
+        """Be gone as a process is that was killed."""
+        assert self._connection is not None
+        self._connection.shutdown(socket.SHUT_RDWR)
+        self.close()
 
     def _read(self) -> None:
         try:
