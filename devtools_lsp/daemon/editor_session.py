@@ -10,8 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -19,44 +17,29 @@ from lsprotocol import types
 from pygls.capabilities import ServerCapabilitiesBuilder
 from pygls.exceptions import JsonRpcException
 
-from devtools_lsp.daemon.approval_payload import Approval, Resolution, to_wire
+from devtools_lsp.daemon.approval_payload import Approval, Resolution
 from devtools_lsp.daemon.approval_words import headline
-from devtools_lsp.daemon.approvals import Approvals
-from devtools_lsp.daemon.buffers import Change, EditorBuffers
+from devtools_lsp.daemon.buffers import Change
 from devtools_lsp.daemon.calls import Answer, internal_error
-from devtools_lsp.daemon.diagnostics_hub import DiagnosticsHub
 from devtools_lsp.daemon.doors import Channel
 from devtools_lsp.daemon.editor_desk import COMMANDS, DIFF_SCHEME, EditorDesk
+from devtools_lsp.daemon.editor_rooms import EditorRooms, encode_approval
 from devtools_lsp.daemon.lsp_protocol import EditorServer
 from devtools_lsp.daemon.lsp_rim import PositionEncoding, UriMap
 from devtools_lsp.errors import DevToolsError
-from devtools_lsp.wire.framing import MAX_FRAME_BYTES
 from devtools_lsp.wire.messages import (
     INVALID_REQUEST,
     REQUEST_CANCELLED,
     CancelParams,
     InvalidParamsError,
-    Notification,
     RequestId,
     RpcError,
-    encode,
 )
 
 _log = logging.getLogger(__name__)
 
 DIAGNOSTICS_ID = "devtools-lsp"
 BACKLOG_SLICE = 20
-
-
-@dataclass(frozen=True, slots=True)
-class EditorRooms:
-    """What all editors share. `scratch` is a private directory for diffs that are shown as files."""
-
-    root: Path
-    approvals: Approvals
-    hub: DiagnosticsHub
-    buffers: EditorBuffers
-    scratch: Path | None = None
 
 
 class _DocumentId(msgspec.Struct, rename="camel"):
@@ -333,14 +316,6 @@ class EditorSession:
         if previous == version:
             return {"kind": "unchanged", "resultId": version}
         return {"kind": "full", "resultId": version, "items": await self._rooms.hub.pull(self, path)}
-
-
-def encode_approval(method: str, approval: Approval) -> bytes:
-    """A notification about a waiting approval, once for all editors."""
-    payload = encode(Notification(method=method, params=to_wire(approval)))
-    if len(payload) > MAX_FRAME_BYTES:
-        payload = encode(Notification(method=method, params=to_wire(approval, hunk_bytes=0, argument_bytes=0)))
-    return payload
 
 
 def _from_lsp_change(change: types.TextDocumentContentChangeEvent) -> Change:

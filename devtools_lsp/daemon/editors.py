@@ -5,19 +5,22 @@ Implements `doors.EditorDoor` and `ApprovalView`. An announcement is encoded onc
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devtools_lsp.daemon.approval_payload import Approval, Resolution
 from devtools_lsp.daemon.doors import Channel
-from devtools_lsp.daemon.editor_session import EditorRooms, EditorSession, encode_approval
-from devtools_lsp.daemon.lsp_protocol import prepare
+from devtools_lsp.daemon.editor_rooms import EditorRooms, encode_approval
 from devtools_lsp.ports import LandedFile, PlanIdentity
 from devtools_lsp.wire.framing import FrameTooLargeError
 from devtools_lsp.wire.messages import Notification, encode
 
-__all__ = ["EditorRooms", "Editors", "prepare"]
+if TYPE_CHECKING:
+    from devtools_lsp.daemon.editor_session import EditorSession
+
+__all__ = ["EditorRooms", "Editors"]
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +32,7 @@ class Editors:
         self._rooms = rooms
         self._pull = pull
         self._sessions: dict[EditorSession, None] = {}
+        self._loading: asyncio.Task[None] | None = None
         rooms.approvals.attach(self, decides=False)
 
     def configure(self, *, pull: bool) -> None:
@@ -40,8 +44,17 @@ class Editors:
         """How many there are."""
         return len(self._sessions)
 
+    def prepare(self) -> asyncio.Task[None]:
+        """Begin to load what sessions need, in a thread: it takes most of a second, and agents need none of it."""
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(asyncio.to_thread(_load))
+        return self._loading
+
     async def open(self, channel: Channel) -> EditorSession:
         """A session for a connection whose first request is `initialize`."""
+        await asyncio.shield(self.prepare())
+        from devtools_lsp.daemon.editor_session import EditorSession
+
         return EditorSession(self._rooms, channel, pull=self._pull, came_or_went=self._came_or_went)
 
     def landed(self, who: PlanIdentity, files: Sequence[LandedFile]) -> None:
@@ -88,3 +101,10 @@ class Editors:
             self._sessions[session] = None
         else:
             self._sessions.pop(session, None)
+
+
+def _load() -> None:
+    from devtools_lsp.daemon import editor_session, lsp_protocol
+
+    del editor_session
+    lsp_protocol.prepare()

@@ -24,7 +24,7 @@ from devtools_lsp.daemon.buffers import EditorBuffers
 from devtools_lsp.daemon.diagnostics_hub import DiagnosticsHub, JudgeRequest
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.doors import Doors, Host, Peer
-from devtools_lsp.daemon.editors import EditorRooms, Editors, prepare
+from devtools_lsp.daemon.editors import EditorRooms, Editors
 from devtools_lsp.daemon.findings import Judgement
 from devtools_lsp.daemon.landed import Landed
 from devtools_lsp.daemon.lifecycle import serve
@@ -48,12 +48,9 @@ async def serve_root(root: Path, *, ready: Callable[[str], None]) -> str:
 
 
 async def _open(host: Host, configuration: Configuration) -> Doors:
-    # Importing the LSP types takes most of a second: it happens in a thread beside everything else.
-    preparing = asyncio.create_task(asyncio.to_thread(prepare))
     service = await asyncio.to_thread(Service, host, configuration)
     try:
         await service.start()
-        await preparing
     except BaseException:
         await service.close()
         raise
@@ -112,10 +109,15 @@ class Service:
 
     async def start(self) -> None:
         """Begin to start the engines and to watch. An engine that is not installed prevents nothing."""
-        for line in self._app.opened.recovery.describe():
+        recovered = self._app.opened.recovery.describe()
+        for line in recovered:
             _log.warning("%s", line)
+        if recovered:
+            # Whoever runs into the old contents of a plan that was answered by silence asks the status first.
+            self._troubles["recovery"] = "\n".join(recovered)
         await self._app.registry.start()
         await self._watcher.start()
+        self.editors.prepare()
 
     # -- what happens --------------------------------------------------------------------------------------------
 
