@@ -24,7 +24,7 @@ import msgspec
 
 from devtools_lsp.errors import InvalidConfigError
 from devtools_lsp.fs.abandoned import RECORD_NAME, Abandoned
-from devtools_lsp.fs.names import JOURNAL_DIRECTORY
+from devtools_lsp.fs.names import JOURNAL_DIRECTORY, JOURNAL_IN_GIT
 from devtools_lsp.fs.place import LOCK, can_exchange, git_directory, locked, names_in, private_directory
 from devtools_lsp.fs.records import LEDGER, Committed, Forgotten, Ledger, Prepared, Record
 from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, mount_of
@@ -33,8 +33,6 @@ _SLACK = 16
 """Plans beyond the retention that may gather before they are swept together."""
 _LONG_LEDGER = 1 << 20
 """Bytes of a ledger that is worth writing anew."""
-JOURNAL_IN_GIT = "devtools-lsp"
-"""The journal's directory inside a git directory."""
 _SESSION = re.compile(r"[0-9a-f]{16}")
 _UNBORN = re.compile(r"[0-9a-f]{16}\.new")
 _UNBORN_AGE_S = 3600.0

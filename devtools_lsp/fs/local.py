@@ -17,7 +17,7 @@ from devtools_lsp.errors import DevToolsError, StepUnavailableError
 from devtools_lsp.fs.disk import LocalDisk, Symlinks
 from devtools_lsp.fs.journal import Journal, Retention
 from devtools_lsp.fs.policy import PathPolicy
-from devtools_lsp.fs.recovery import RecoveryReport, recover
+from devtools_lsp.fs.recovery import RecoveryReport, adopt_settled, recover
 from devtools_lsp.fs.threads import Workers
 from devtools_lsp.fs.transaction import Transaction, Witness
 from devtools_lsp.fs.undo import UndoPlan, mark_undone, plan_undo
@@ -180,7 +180,14 @@ class LocalFileSystem:
         Afterwards call `mark_undone`. Raises BadArgumentError (`notFound`) when it is not kept.
         """
         journal = self._require_journal()
-        return await self._change(lambda: plan_undo(journal, plan, self._look))
+
+        def work() -> UndoPlan:
+            with contextlib.suppress(OSError):
+                # What cannot be adopted now cannot be undone now either, which is what the caller is told then.
+                adopt_settled(journal)
+            return plan_undo(journal, plan, self._look)
+
+        return await self._change(work)
 
     async def mark_undone(self, plan: str, by: str) -> None:
         """Remember that the mutations of `undo_plan(plan)` landed under the plan id `by`."""

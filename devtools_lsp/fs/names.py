@@ -22,6 +22,8 @@ CONFIGURATION = "devtools.toml"
 PYPROJECT = "pyproject.toml"
 JOURNAL_DIRECTORY = ".devtools"
 """The journal's place in a root without a usable git directory."""
+JOURNAL_IN_GIT = "devtools-lsp"
+"""The journal's directory inside a git directory."""
 
 GIT_HOOKS = frozenset(
     (

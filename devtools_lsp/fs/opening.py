@@ -50,6 +50,8 @@ def open_local(
     policy = PathPolicy(allow_write, deny_write, deny_read, root=root, own_paths=own_paths)
     file_system = LocalFileSystem(root, symlinks=symlinks, policy=policy, journaled=journaled, retention=retention)
     try:
+        # Git is asked here, where blocking is expected, and not by the first call.
+        policy.protected()
         recovery = file_system.recover_now()
     except BaseException:
         file_system.close()

@@ -14,7 +14,15 @@ from typing import Any, cast
 
 from devtools_lsp.errors import BadArgumentError, InvalidConfigError, PolicyError
 from devtools_lsp.fs.matching import PatternSet
-from devtools_lsp.fs.names import always_ask, denied_component, fold_path, is_pyproject, is_repository_layout
+from devtools_lsp.fs.names import (
+    JOURNAL_DIRECTORY,
+    JOURNAL_IN_GIT,
+    always_ask,
+    denied_component,
+    fold_path,
+    is_pyproject,
+    is_repository_layout,
+)
 from devtools_lsp.fs.protected import Protected, ProtectedPlaces
 from devtools_lsp.fs.walk import Identity
 from devtools_lsp.paths import PathPattern, parent_of
@@ -22,6 +30,9 @@ from devtools_lsp.ports import Access
 
 DEFAULT_DENY_READ = ("**/.env", "**/.env.*", "**/*.pem", "**/id_rsa", "**/id_ecdsa", "**/id_ed25519")
 """Secrets that are not read unless the operator says otherwise."""
+
+
+_JOURNALS = (JOURNAL_DIRECTORY, f".git/{JOURNAL_IN_GIT}")
 
 
 class PathPolicy:
@@ -45,6 +56,9 @@ class PathPolicy:
         self._allow_write = PatternSet(_patterns("allow_write", allow_write))
         self._deny_write = PatternSet(_patterns("deny_write", deny_write), forgiving=True)
         self._deny_read = PatternSet(_patterns("deny_read", deny_read), forgiving=True)
+        own = [_below_root(path, root) for path in own_paths]
+        self._private = frozenset(fold_path(path) for path in (*_JOURNALS, *own) if path)
+        self._read_verdict = lru_cache(maxsize=4096)(self._judge_reading)
         self._name_verdict = lru_cache(maxsize=4096)(self._judge_name)
         self._own = frozenset(fold_path(path) for path in own_paths if not path.startswith("/"))
         self._places = ProtectedPlaces(root, own_paths) if root is not None else None
@@ -66,8 +80,9 @@ class PathPolicy:
         `protected` saves looking the places up again when many paths are judged at once.
         """
         if access == "read":
-            if self._deny_read.matches(path):
-                raise _refused(path, "reading it is denied by the policy (deny_read)")
+            why = self._read_verdict(path)
+            if why is not None:
+                raise _refused(path, why)
             return
         self.judge_name(path)
         places = protected if protected is not None else self.protected()
@@ -75,6 +90,13 @@ class PathPolicy:
         if folded in places.names or _below(folded, places.prefixes) or _below(folded, self._own):
             raise _refused(path, "it belongs to git's or the daemon's own files: no rule and no approval opens it")
         self.judge_identities(path, identities, places)
+
+    def _judge_reading(self, path: str) -> str | None:
+        if self._deny_read.matches(path):
+            return "reading it is denied by the policy (deny_read)"
+        if _below(fold_path(path), self._private):
+            return "it is the daemon's own: its journal holds old contents of files that may be closed themselves"
+        return None
 
     def judge_name(self, path: str) -> None:
         """The part of `judge` for writing that takes the name alone: mandatory names and the operator's rules."""
@@ -115,7 +137,7 @@ class PathPolicy:
 
     def readable(self, path: str) -> bool:
         """Whether reading is allowed, by name."""
-        return not self._deny_read.matches(path)
+        return self._read_verdict(path) is None
 
     def always_ask(self, path: str) -> bool:
         """Whether a change is asked about whatever was remembered; see `names.always_ask`."""
@@ -139,6 +161,14 @@ def _patterns(key: str, texts: Sequence[str]) -> tuple[PathPattern, ...]:
         return tuple(PathPattern.parse(text) for text in texts)
     except BadArgumentError as error:
         raise InvalidConfigError(f"policy.{key}: {error.message}") from error
+
+
+def _below_root(path: str, root: str | None) -> str:
+    """An own path, absolute or not, as a root-relative one; `""` when it is not below the root."""
+    if not path.startswith("/"):
+        return path
+    prefix = (root or "").rstrip("/") + "/"
+    return path[len(prefix) :] if root is not None and path.startswith(prefix) else ""
 
 
 def _below(path: str, places: Collection[str]) -> bool:

@@ -70,6 +70,14 @@ class RecoveryReport:
         return [*lines, *self.problems]
 
 
+def adopt_settled(journal: Journal) -> None:
+    """Adopt the sessions that came to an orderly end since this one began, so that their plans can be undone here."""
+    with journal.abandoned() as (sessions, _):
+        for session in sessions:
+            if not session.prepared():
+                journal.adopt(session)
+
+
 def recover(walk: RootWalk, journal: Journal, policy: PathPolicy | None) -> RecoveryReport:
     """Settle every session whose process is gone and adopt what it committed."""
     plans: list[RecoveredPlan] = []

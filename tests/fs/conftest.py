@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Generator
 from dataclasses import asdict
 from pathlib import Path
@@ -143,18 +142,6 @@ class Crasher:
         answer = self._ask(request)
         assert answer["status"] == 3, answer
         return answer["text"]
-
-    def killed_after(self, delay_s: float, **request) -> int:
-        """Kill the child from outside after a while."""
-        self._send({**request, "kill_after_s": delay_s})
-        child = json.loads(self._process.stdout.readline())["pid"]
-        deadline = time.monotonic() + delay_s
-        while time.monotonic() < deadline:
-            pass
-        os.kill(child, signal.SIGKILL)
-        answer = json.loads(self._process.stdout.readline())
-        assert answer["status"] in (0, -signal.SIGKILL), answer["text"]
-        return answer["status"]
 
     def _ask(self, request: dict) -> dict:
         self._send(request)

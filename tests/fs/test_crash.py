@@ -323,7 +323,7 @@ def test_kills_during_a_big_write_leave_old_or_new(tree, sha, crasher, recover, 
         tree.fill({"f.txt": old})
         change = Mutation("write", "f.txt", new, expect=sha(old))
         request = {"do": "commit", "root": tree.root, "plan": f"p{count}", "mutations": [change]}
-        crasher.killed_after(random.uniform(0, 0.08), **request)
+        crasher.run(**request, kill_after_s=random.uniform(0, 0.08))
         recover()
         assert tree.files() in ({"f.txt": old}, {"f.txt": new})
         assert tree.litter() == []
@@ -343,7 +343,7 @@ def test_random_kills_over_many_files(tree, sha, crasher, recover):
         new = {name: bytes(str(count), "ascii") * 1500 for name in names}
         mutations = [Mutation("write", name, new[name], expect=sha(old[name])) for name in names]
         request = {"do": "commit", "root": tree.root, "plan": f"p{count}", "mutations": mutations}
-        killed += crasher.killed_after(random.uniform(0, 0.04), **request) != 0
+        killed += crasher.run(**request, kill_after_s=random.uniform(0, 0.03)) != 0
         recover()
         files = tree.files()
         mixed += files not in (old, new)

@@ -221,6 +221,15 @@ def test_own_places_are_closed(tree):
     assert allowed(policy, "run/other")
 
 
+@pytest.mark.parametrize("path", [".devtools/x/y.old.0", ".git/devtools-lsp/x", ".GIT/DevTools-LSP/x", "run/state/log"])
+def test_the_daemons_own_places_are_not_read_either(tree, path):
+    """The journal holds old contents, also of files that are closed for reading themselves."""
+    policy = PathPolicy(deny_read=[], root=str(tree.root), own_paths=[str(tree.root / "run" / "state"), "/elsewhere"])
+    assert not allowed(policy, path, "read")
+    assert allowed(policy, ".git/config", "read")
+    assert allowed(policy, "run/other", "read")
+
+
 def test_own_places_may_be_relative_where_there_is_no_disk():
     policy = PathPolicy(own_paths=["state"])
     assert not allowed(policy, "State/x")

@@ -189,6 +189,19 @@ async def test_undo_survives_a_restart(tree, handle, opened):
     assert tree.files() == BEFORE
 
 
+async def test_undo_reaches_plans_of_a_session_that_ended_meanwhile(tree, handle, opened):
+    """A reloaded configuration opens the root anew beside the old session, which ends later."""
+    await commit(handle, "before", Mutation("write", "edit.txt", b"e1"))
+    second = opened()
+    await commit(second, "after", Mutation("write", "other.txt", b"o1"))
+    with pytest.raises(BadArgumentError):
+        await second.file_system.undo_plan("before")
+    handle.close()
+    assert (await take_back(second, "before")).plan == "before"
+    assert tree.files() == {**BEFORE, "other.txt": b"o1"}
+    assert (await take_back(second, by="u2")).plan == "after"
+
+
 async def test_a_before_image_changed_through_another_hard_link_is_not_written_back(tree, handle, tmp_path):
     """The old file has a second name, and somebody writes through it: that is not what the plan replaced."""
     os.link(tree.root / "edit.txt", tmp_path / "second name")

@@ -1,6 +1,7 @@
 """A warm process that forks one child a request and lets it die: run by the crash tests, never imported.
 
-Reads JSON lines {"do": "commit"|"recover", "root", "fault"?, "plan"?, "mutations"?, "exchange"?}; answers {"status"}:
+Reads JSON lines {"do": "commit"|"recover", "root", "fault"?, "plan"?, "mutations"?, "exchange"?,
+"kill_after_s"?}; answers {"status"}:
 the exit code of the child, negative for a signal, and {"text"} with what went wrong in it. It has no threads, so
 that forking is safe.
 """
@@ -10,7 +11,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import sys
+import time
 import traceback
 
 from devtools_lsp.fs import faults, syscalls
@@ -37,6 +40,18 @@ def work(request: dict) -> None:
     file_system.close()
 
 
+def wait(child: int, kill_after_s: float | None) -> int:
+    """The child's status, killed after a while if asked: here, where its pid cannot have become somebody else's."""
+    if kill_after_s is not None:
+        deadline = time.monotonic() + kill_after_s
+        while time.monotonic() < deadline:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return status
+        os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
+
+
 def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
@@ -51,10 +66,7 @@ def main() -> None:
                 os._exit(3)
             os._exit(0)
         os.close(write)
-        if "kill_after_s" in request:
-            # Asynchronous: the parent of this process kills by pid, and asks for the status by the next line.
-            print(json.dumps({"pid": child}), flush=True)
-        _, status = os.waitpid(child, 0)
+        status = wait(child, request.get("kill_after_s"))
         text = b""
         while chunk := os.read(read, 65536):
             text += chunk
