@@ -36,13 +36,23 @@ class Section(BaseModel):
 class WorkspaceSection(Section):
     """`[workspace]`: how text is kept, links, and how much one plan may acquire."""
 
-    text: Literal["preserve", "normalize"] = "preserve"
-    symlinks: Literal["reject", "inside"] = "reject"
-    read_only: bool = False
-    max_files: int = Field(default=500, ge=1)
-    max_bytes_per_file: int = Field(default=2 * 1024 * 1024, ge=1)
-    max_total_bytes: int = Field(default=32 * 1024 * 1024, ge=1)
-    max_depth: int = Field(default=20, ge=1)
+    text: Literal["preserve", "normalize"] = Field(
+        default="preserve",
+        description="`preserve` keeps line ends, byte order marks and encodings; `normalize` rewrites a changed file as "
+        "UTF-8 with LF and says so.",
+    )
+    symlinks: Literal["reject", "inside"] = Field(
+        default="reject",
+        description="`reject`: nothing is written through a symbolic link, reads follow those that stay inside; "
+        "`inside`: both follow. The root is never left.",
+    )
+    read_only: bool = Field(default=False, description="Hide and refuse every tool that changes files, bash included.")
+    max_files: int = Field(default=500, ge=1, description="Files that one plan may acquire.")
+    max_bytes_per_file: int = Field(
+        default=2 * 1024 * 1024, ge=1, description="Bytes of one acquired file; windows of larger ones can be read."
+    )
+    max_total_bytes: int = Field(default=32 * 1024 * 1024, ge=1, description="Bytes of all files of one plan.")
+    max_depth: int = Field(default=20, ge=1, description="Path components of an acquired file.")
 
     def bounds(self) -> Bounds:
         """The pipeline's form of the limits."""
@@ -52,19 +62,35 @@ class WorkspaceSection(Section):
 class GateSection(Section):
     """`[gate]` and `[[gate.rules]]`: who answers, how long it may take, and the user's own rules in order."""
 
-    mode: Literal["editor", "allow", "deny"] = "editor"
-    timeout_s: float = Field(default=300, gt=0, strict=False)
-    preview_deadline_s: float = Field(default=2, gt=0, strict=False)
-    no_editor: Literal["fail", "wait"] = "fail"
-    rules: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    mode: Literal["editor", "allow", "deny"] = Field(
+        default="editor",
+        description="What no rule settles: `editor` asks a person for everything that would write, `allow` and `deny` "
+        "ask nobody (names that always ask are asked about in `allow`, too).",
+    )
+    timeout_s: float = Field(
+        default=300, gt=0, strict=False, description="Seconds until an approval that nobody answers is declined."
+    )
+    preview_deadline_s: float = Field(
+        default=2, gt=0, strict=False, description="Seconds that the checkers may take to say what a change would break."
+    )
+    no_editor: Literal["fail", "wait"] = Field(
+        default="fail", description="With nobody attached: decline at once, or wait for somebody."
+    )
+    rules: list[dict[str, Any]] = Field(
+        default_factory=list[dict[str, Any]],
+        description="`[[gate.rules]]`: your own rules in order; see below.",
+    )
 
 
 class PolicySection(Section):
     """`[policy]`: what may be written and read. Deny wins; some names are refused whatever stands here."""
 
-    allow_write: list[str] = Field(default_factory=lambda: ["**"])
-    deny_write: list[str] = Field(default_factory=list[str])
+    allow_write: list[str] = Field(
+        default_factory=lambda: ["**"], description="Patterns that may be written; what none covers is refused."
+    )
+    deny_write: list[str] = Field(default_factory=list[str], description="Patterns that may not be written.")
     deny_read: list[str] = Field(
+        description="Patterns that may not be read; setting it replaces the default list.",
         default_factory=lambda: [
             "**/.env",
             "**/.env.*",
@@ -79,33 +105,51 @@ class PolicySection(Section):
 class EditorsSection(Section):
     """`[editors]`: which findings editors are shown, and whether they are pushed or pulled."""
 
-    publish: Literal["agent", "open", "off"] = "agent"
-    diagnostics: Literal["push", "pull"] = "push"
+    publish: Literal["agent", "open", "off"] = Field(
+        default="agent",
+        description="Findings of agents' runs, also of every open document, or none (where the editor runs the same "
+        "linter itself).",
+    )
+    diagnostics: Literal["push", "pull"] = Field(
+        default="push", description="How editors that attach from then on get their diagnostics."
+    )
 
 
 class ShellSection(Section):
     """`[shell]`: the bash tool and its confinement."""
 
-    enabled: bool = True
-    sandbox: Literal["auto", "bwrap", "none"] = "auto"
-    require_sandbox: bool = False
-    env_allow: list[str] | None = None
-    inherit_env: bool = False
-    runner: list[str] = Field(default_factory=list[str])
-    timeout_s: float = Field(default=120, gt=0, strict=False)
-    max_output_bytes: int = Field(default=1024 * 1024, ge=1024)
+    enabled: bool = Field(default=True, description="Whether bash is offered at all.")
+    sandbox: Literal["auto", "bwrap", "none"] = Field(
+        default="auto", description="`auto` uses bubblewrap where it works; `bwrap` insists on it; `none` does without."
+    )
+    require_sandbox: bool = Field(default=False, description="Refuse commands where no sandbox works.")
+    env_allow: list[str] | None = Field(
+        default=None, description="Environment variables that commands inherit, in place of the built-in list."
+    )
+    inherit_env: bool = Field(default=False, description="Pass the daemon's whole environment.")
+    runner: list[str] = Field(
+        default_factory=list[str], description="A command line put before each command, such as a container's."
+    )
+    timeout_s: float = Field(default=120, gt=0, strict=False, description="Seconds until a command is ended.")
+    max_output_bytes: int = Field(
+        default=1024 * 1024, ge=1024, description="Bytes of output that are kept, from its head and its tail."
+    )
 
 
 class ReplySection(Section):
     """`[reply]`: how much of a result is told inline."""
 
-    inline_tokens: int = Field(default=2000, ge=200)
+    inline_tokens: int = Field(
+        default=2000, ge=200, description="Tokens (4 bytes of JSON each) of a reply; the rest is in its artifact."
+    )
 
 
 class DaemonSection(Section):
     """`[daemon]`: the process itself. `idle_exit_s` 0 keeps it running without clients."""
 
-    idle_exit_s: float = Field(default=1800, ge=0, strict=False)
+    idle_exit_s: float = Field(
+        default=1800, ge=0, strict=False, description="Seconds without clients until the daemon ends; 0 means never."
+    )
 
 
 class FileModel(Section):

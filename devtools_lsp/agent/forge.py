@@ -163,6 +163,11 @@ class ToolSet:
         return [tool.to_wire() for tool in self.tools.values()]
 
 
+def describe_step(name: str) -> str:
+    """A tool's description as agents read it."""
+    return _DESCRIPTIONS[name]
+
+
 def forge_dev_tools(
     pipeline: DevPipeline,
     surface: Literal["granular", "composite"] = "granular",

@@ -123,6 +123,11 @@ _TOOLS: dict[str, tuple[type[StepArguments], str, dict[str, Any]]] = {
     ),
 }
 
+def describe_workspace_tools() -> dict[str, str]:
+    """The tools' descriptions by name, as agents read them."""
+    return {name: description for name, (_, description, _) in _TOOLS.items()}
+
+
 Deny = Callable[[str], bool]
 
 

@@ -91,7 +91,7 @@ class Direct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One engine. See `docs/configuration.md` for the meaning of each key; times are in seconds."""
+    """One engine. REFERENCE.md says what each key means; times are in seconds."""
 
     id: str
     kind: EngineKind

@@ -20,7 +20,7 @@ from devtools_lsp.ports import GateCall
 GATED_STEPS = READING_STEPS | MEMORY_STEPS | EDIT_FAMILY | {"write", "bash", "undo"}
 """Every step name that a gate is asked about; a rule that names another could never match."""
 
-_KEYS = (
+RULE_TABLE_KEYS = (
     "decision",
     "name",
     "step",
@@ -46,9 +46,9 @@ def read_rules(tables: Sequence[Mapping[str, Any]], *, where: str = "gate.rules"
 def read_rule(table: Mapping[str, Any], *, where: str = "rule") -> Rule:
     """One rule; its `match` examples must match it and its `not_match` examples must not."""
     for key in table:
-        if key not in _KEYS:
-            near = get_close_matches(key, _KEYS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; a rule takes {', '.join(_KEYS)}"
+        if key not in RULE_TABLE_KEYS:
+            near = get_close_matches(key, RULE_TABLE_KEYS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; a rule takes {', '.join(RULE_TABLE_KEYS)}"
             raise InvalidConfigError(f"{where}: unknown key {key!r}{hint}")
     take = _Taker(table, where)
     decision = take("decision", str, None)

@@ -1,0 +1,26 @@
+"""REFERENCE.md is what the code says, and says something of every setting."""
+
+from __future__ import annotations
+
+from devtools_lsp.cli.reference import DOCUMENT, ENGINE_KEYS, RULE_KEYS, described_engine_keys, render_reference
+from devtools_lsp.config import FileModel
+from devtools_lsp.pipeline.rule_tables import RULE_TABLE_KEYS
+
+
+def test_the_page_is_fresh():
+    stale = "run `python -m devtools_lsp.cli.reference`"
+    assert DOCUMENT.read_text(encoding="utf-8") == render_reference(), stale
+
+
+def test_every_engine_key_has_words():
+    assert set(ENGINE_KEYS) == described_engine_keys()
+
+
+def test_every_rule_key_has_words():
+    assert set(RULE_KEYS) == set(RULE_TABLE_KEYS)
+
+
+def test_every_setting_has_words():
+    for name, field in FileModel.model_fields.items():
+        for key, entry in getattr(field.annotation, "model_fields", {}).items():
+            assert entry.description, f"[{name}] {key}"
