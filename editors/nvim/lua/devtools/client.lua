@@ -34,6 +34,10 @@ end
 
 M.tell = tell
 
+local function as_list(value)
+  return type(value) == "table" and value or { value }
+end
+
 local function real(path)
   return path and (vim.uv.fs_realpath(path) or vim.fs.normalize(path))
 end
@@ -75,7 +79,7 @@ local function cancel_timer(state)
   end
 end
 
-local start
+local begin
 
 local function retry_later(root, state)
   if leaving or not state.wanted or state.timer then
@@ -102,7 +106,7 @@ local function retry_later(root, state)
     vim.schedule_wrap(function()
       cancel_timer(state)
       for _, buffer in ipairs(buffers_of(root)) do
-        start(root, state, buffer)
+        begin(root, state, buffer)
       end
       on_change()
     end)
@@ -133,23 +137,24 @@ end
 local function client_config(root, state, cmd)
   local given = vim.deepcopy(vim.lsp.config[M.NAME] or {})
   local init_options = { devtools = { showDiff = true, approvals = true } }
-  local extra_exit = given.on_exit
+  local extra_init, extra_exit = given.on_init, given.on_exit
   given.name = M.NAME
   given.cmd = given.cmd or cmd
   given.root_dir = root
   given.init_options = vim.tbl_deep_extend("force", init_options, given.init_options or {})
   given.handlers = vim.tbl_extend("keep", given.handlers or {}, handlers)
+  given.on_init = vim.list_extend({ on_change }, as_list(extra_init))
   given.on_exit = vim.list_extend({
     function(_, _, client_id)
       vim.schedule(function()
         lost(root, state, client_id)
       end)
     end,
-  }, vim._ensure_list(extra_exit))
+  }, as_list(extra_exit))
   return given
 end
 
-function start(root, state, buffer)
+local function start(root, state, buffer)
   local fresh = state.client_id == nil
   local socket = config.current.socket
   local path = type(socket) == "function" and socket(root) or socket --[[@as string?]]
@@ -183,7 +188,7 @@ local function reachable(path, answer)
   end)
 end
 
-local function begin(root, state, buffer)
+function begin(root, state, buffer)
   local socket = config.current.socket
   if not socket or state.client_id then
     return start(root, state, buffer)
@@ -319,7 +324,9 @@ end
 ---@param on_error? fun(problem: table)
 ---@return integer? request_id
 function M.request(client, method, params, on_result, on_error)
-  local sent, request_id = client:request(method, params or vim.empty_dict(), function(problem, result)
+  -- An empty Lua table would go out as an array.
+  local given = params and next(params) and params or vim.empty_dict()
+  local sent, request_id = client:request(method, given, function(problem, result)
     if not problem then
       on_result(result)
     elseif on_error then

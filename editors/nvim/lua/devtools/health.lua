@@ -33,8 +33,8 @@ local function check_engine(engine)
   if type(engine.version) == "string" then
     words = words .. " (" .. engine.version .. ")"
   end
-  if engine.state == "failed" or engine.state == "missing" or engine.state == "unavailable" then
-    vim.health.warn(words, { "`devtools-lsp doctor` says what to mend." })
+  if type(engine.reason) == "string" then
+    vim.health.warn(words .. ": " .. engine.reason, { "`devtools-lsp doctor` says what to mend." })
   else
     vim.health.ok(words)
   end

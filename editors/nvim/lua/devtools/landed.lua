@@ -37,7 +37,7 @@ local function place(buffer, landing, group)
     local first = math.min(range.start, last)
     local mark = { line_hl_group = group, priority = 90, end_row = math.min(range["end"], last) - 1, strict = false }
     if config.current.highlight.label and group == "DevtoolsLanded" then
-      mark.virt_text = { { "  " .. landing.agent, "DevtoolsAgent" } }
+      mark.virt_text = { { landing.agent, "DevtoolsAgent" } }
     end
     vim.api.nvim_buf_set_extmark(buffer, space, first - 1, 0, mark)
   end
