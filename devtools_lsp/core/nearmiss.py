@@ -17,16 +17,26 @@ from itertools import accumulate
 from devtools_lsp.core.differing import difference, excerpt, shown
 from devtools_lsp.core.lookalikes import essence, fold_typography, is_blank
 
+# Bounds of the closer looks, so that an explanation costs about as much as reading the file once.
 _ROWS_COMPARED = 60
+_ROW_READ = 2000
 _WIDTH_COMPARED = 240
-_WORDS = 32
+_WORDS = 40
 _HITS_PER_WORD = 60
 _LINE_HITS = 200
 _CANDIDATES = 12
-_SIMILAR = 0.5
+
+_LONG_WORD = 7
+"""From this length on a word also votes by its halves, in case it is misspelt."""
+
 _EQUAL_LINE_WEIGHT = 4.0
-_ROW_READ = 2000
+"""How many words an equal line counts as."""
+
+_SIMILAR = 0.5
+"""How alike a place must be to be shown as the most similar one."""
+
 _FEW_LINES = 8
+"""A file this short is shown in any case."""
 
 _WORD = re.compile(r"\w{2,}")
 _NUMBERED = re.compile(r"^ *\d+(?:\t|: ?|\| ?|→| \| ?)")
@@ -202,11 +212,15 @@ class _Search:
         return sorted(votes, key=lambda start: (-votes[start], start))[:_CANDIDATES]
 
     def _telling_words(self) -> list[tuple[int, str]]:
-        """The longest words of the rows with the row each first stands in."""
+        """The longest words of the rows and parts of words, each with the row it first stands in."""
         words: dict[str, int] = {}
         for index, row in enumerate(self._rows[:_ROWS_COMPARED]):
             for word in _WORD.findall(row[:_ROW_READ]):
-                words.setdefault(word, index)
+                middle = len(word) // 2
+                halves = (word[:middle], word[middle:]) if len(word) >= _LONG_WORD else ()
+                for part in (word, *word.split("_"), *halves):
+                    if len(part) > 1:
+                        words.setdefault(part, index)
         return [(words[word], word) for word in sorted(words, key=len, reverse=True)[:_WORDS]]
 
     def _similarity(self, start: int) -> float:
