@@ -1,0 +1,30 @@
+"""Where the daemons of the attack tests come from, and that none of them is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.attack.daemon import ALLOW, Daemon, Nursery
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture(scope="module")
+def new_daemon(nursery: Nursery) -> Iterator[Callable[..., Daemon]]:
+    """Makes daemons that are not started yet; `own` gives one an interpreter of its own."""
+    made: list[Daemon] = []
+
+    def make(configuration: str = ALLOW, *, own: bool = False) -> Daemon:
+        made.append(Daemon(None if own else nursery, configuration))
+        return made[-1]
+
+    yield make
+    for daemon in made:
+        daemon.close()
