@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from devtools_lsp import __version__
-from devtools_lsp.cli import calls, people, setup
+from devtools_lsp.cli import bridge, calls, people, setup
 
 app = typer.Typer(
     name="devtools-lsp",
@@ -19,6 +19,7 @@ app = typer.Typer(
 setup.register(app)
 calls.register(app)
 people.register(app)
+bridge.register(app)
 
 
 def _version(show: bool) -> None:

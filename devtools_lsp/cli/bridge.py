@@ -1,0 +1,35 @@
+"""The command that serves MCP clients: nothing but MCP goes to standard output."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Literal
+
+import typer
+
+from devtools_lsp.cli.options import RootOption, checked_root, run
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("mcp", help="Serve the tools of a root over MCP on stdin and stdout; starts the daemon if none runs.")(
+        mcp
+    )
+
+
+def mcp(
+    root: RootOption = None,
+    surface: Annotated[
+        Literal["granular", "composite", "workspace"],
+        typer.Option("--surface", help="granular (default), composite for frontier models, or workspace."),
+    ] = "granular",
+    session: Annotated[
+        str | None, typer.Option("--session", help="Ties what was read to a name that outlives this process.")
+    ] = None,
+) -> None:
+    """Ends when stdin closes; exit code 2 when the root or the installation is not fit."""
+    found = checked_root(root)
+    logging.basicConfig(level=logging.WARNING, format="devtools-lsp mcp: %(message)s")
+    from devtools_lsp.mcp_bridge import serve_mcp
+
+    run(serve_mcp(found, surface=surface, session=session))
