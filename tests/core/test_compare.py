@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from devtools_lsp.core.compare import compare_diagnostics, line_map
 from devtools_lsp.core.diagnostics import Diagnostic
 
-SEEDED = settings(derandomize=True, deadline=None, max_examples=120)
+SEEDED = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 def found(

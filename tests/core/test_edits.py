@@ -13,7 +13,7 @@ from devtools_lsp.core.workspace import FileText
 from devtools_lsp.errors import BadArgumentError, StepFailedError
 from devtools_lsp.text import Span, apply_spans, decode, encode, split_endings, to_lf
 
-SEEDED = settings(derandomize=True, deadline=None, max_examples=120)
+SEEDED = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 def refused(text: str, *pairs: tuple[str, str]) -> StepFailedError:
@@ -251,7 +251,7 @@ odd_texts = st.lists(
 ).map("".join)
 
 
-@settings(derandomize=True, deadline=None, max_examples=600)
+@settings(derandomize=True, deadline=None, max_examples=250)
 @given(text=odd_texts, find=odd_texts)
 def test_any_block_is_found_once_or_refused_with_a_line_of_the_file(text: str, find: str):
     try:

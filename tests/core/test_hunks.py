@@ -23,7 +23,7 @@ from devtools_lsp.core.patch import apply_to_texts, parse_patch
 from devtools_lsp.errors import BadArgumentError
 from devtools_lsp.text import Span, apply_spans
 
-SEEDED = settings(derandomize=True, deadline=None, max_examples=120)
+SEEDED = settings(derandomize=True, deadline=None, max_examples=100)
 texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "-- x\n", "a"]), max_size=24).map("".join)
 
 TWELVE = "".join(f"l{number}\n" for number in range(1, 13))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from devtools_lsp.core.linediff import differences, enclosing_span, line_spans, lines_of, runs_between, runs_of_spans
 from devtools_lsp.text import Span, apply_spans
 
-SEEDED = settings(derandomize=True, deadline=None, max_examples=150)
+SEEDED = settings(derandomize=True, deadline=None, max_examples=100)
 
 sequences = st.lists(st.integers(0, 4), max_size=30)
 texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "a", "\r\n"]), max_size=20).map("".join)

@@ -25,7 +25,7 @@ from devtools_lsp.core.workspace import FileText
 from devtools_lsp.errors import BadArgumentError, DevToolsError, StepFailedError
 from devtools_lsp.text import UTF8_LF, TextForm, apply_spans, decode, split_endings
 
-SEEDED = settings(derandomize=True, deadline=None, max_examples=120)
+SEEDED = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 def update(*lines: str, path: str = "f") -> str:
@@ -504,7 +504,7 @@ FRAMES = [
 ]
 
 
-@settings(derandomize=True, deadline=None, max_examples=600)
+@settings(derandomize=True, deadline=None, max_examples=250)
 @given(
     frame=st.sampled_from(FRAMES),
     pieces=st.lists(st.sampled_from(PIECES), max_size=9),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from devtools_lsp.core.renames import RenameMove, plan_renames
 from devtools_lsp.errors import StepFailedError
 
-SEEDED = settings(derandomize=True, deadline=None, max_examples=150)
+SEEDED = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 def plan(moves: dict[str, str], *more: str) -> list[str]:

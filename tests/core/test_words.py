@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import unicodedata
 
 import pytest
@@ -14,7 +13,7 @@ from devtools_lsp.core.quoting import quote_name, unquote_name
 from devtools_lsp.core.result import Change
 from devtools_lsp.core.summary import change_line, summary_lines
 
-SEEDED = settings(derandomize=True, deadline=None, max_examples=120)
+SEEDED = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,7 @@ def test_essence_is_what_a_reader_sees():
 
 
 def test_what_leaves_no_mark_leaves_none_in_the_essence():
-    for point in range(sys.maxunicode + 1):
+    for point in (*range(0x20000), *range(0xE0000, 0xE0200)):
         character = chr(point)
         category = unicodedata.category(character)
         if category in ("Cc", "Cf", "Zl", "Zp"):

@@ -10,7 +10,7 @@ from devtools_lsp.core.result import Change
 from devtools_lsp.core.workspace import DiskFile, FileText, Workspace, sha256
 from devtools_lsp.text import TextForm, decode, split_endings
 
-SEEDED = settings(derandomize=True, deadline=None, max_examples=120)
+SEEDED = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 def on_disk(text: str) -> DiskFile:
