@@ -153,6 +153,7 @@ class LocalDisk:
 
         Nothing is changed; the first refusal is raised.
         """
+        self.walk.require_in_place()
         protected = self.policy.protected() if self.policy is not None else None
         with BatchWalk(self.walk) as batch:
             for path, access in paths:
@@ -167,6 +168,8 @@ class LocalDisk:
                 if trail.status is not None:
                     identities = (*identities, (trail.status.st_dev, trail.status.st_ino))
                 self.policy.judge(real, access, identities, protected=protected)
+                if access != "read":
+                    self.policy.judge_alias(path, real)
             if access != "read":
                 if trail.status is None:
                     check_creatable(real)
@@ -237,11 +240,13 @@ class LocalDisk:
 
     @contextlib.contextmanager
     def _mutated(self, path: str, access: Access) -> Generator[Trail]:
+        self.walk.require_in_place()
         with self.walk.walk(path, follow=self.follow) as trail:
             if not trail.name:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             if self.policy is not None:
                 self.policy.judge(trail.path, access, trail.identities)
+                self.policy.judge_alias(path, trail.path)
             if trail.missing:
                 raise not_found(trail.parent)
             yield trail

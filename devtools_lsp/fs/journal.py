@@ -92,6 +92,10 @@ class Journal:
             if git is not None:
                 os.close(git)
 
+    def is_gone(self) -> bool:
+        """Whether somebody removed the session's directory, so that nothing can be kept in it any more."""
+        return os.fstat(self.descriptor).st_nlink == 0
+
     def close(self) -> None:
         """Give the session up; what it holds is adopted by the next one. A second call does nothing."""
         if self._closed:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from devtools_lsp.errors import DevToolsError, StepUnavailableError
+from devtools_lsp.errors import DevToolsError, InvalidConfigError, StepFailedError, StepUnavailableError
 from devtools_lsp.fs.disk import LocalDisk, Symlinks
 from devtools_lsp.fs.journal import Journal, Retention
 from devtools_lsp.fs.policy import PathPolicy
@@ -154,16 +154,28 @@ class LocalFileSystem:
         """`commit`, blocking: for callers that own the thread."""
         if self.journal is None:
             raise StepUnavailableError("this file system was opened without a journal, so it has no commit")
-        transaction = Transaction(
-            self._walk,
-            self.journal,
-            self._policy,
-            follow=self.disk.follow,
-            make_parents=make_parents,
-            witness=witness,
-        )
         with self._lock:
+            self._walk.require_in_place()
+            if self.journal.is_gone():
+                self.journal = self._another_journal(self.journal)
+            transaction = Transaction(
+                self._walk,
+                self.journal,
+                self._policy,
+                follow=self.disk.follow,
+                make_parents=make_parents,
+                witness=witness,
+            )
             transaction.commit(plan, mutations)
+
+    def _another_journal(self, lost: Journal) -> Journal:
+        """Begin anew after somebody cleaned the tree under us, as `git clean -fdx` does: the undo is all that is lost."""
+        try:
+            journal = Journal.open(self._walk, retention=lost.retention)
+        except InvalidConfigError as error:
+            raise StepFailedError(f"nothing was written: {error.message}", retry="no") from error
+        lost.close()
+        return journal
 
     # -- recovery and undo ---------------------------------------------------------------------------------------
 
@@ -179,20 +191,20 @@ class LocalFileSystem:
 
         Afterwards call `mark_undone`. Raises BadArgumentError (`notFound`) when it is not kept.
         """
-        journal = self._require_journal()
+        self._require_journal()
 
         def work() -> UndoPlan:
             with contextlib.suppress(OSError):
                 # What cannot be adopted now cannot be undone now either, which is what the caller is told then.
-                adopt_settled(journal)
-            return plan_undo(journal, plan, self._look)
+                adopt_settled(self._require_journal())
+            return plan_undo(self._require_journal(), plan, self._look)
 
         return await self._change(work)
 
     async def mark_undone(self, plan: str, by: str) -> None:
         """Remember that the mutations of `undo_plan(plan)` landed under the plan id `by`."""
-        journal = self._require_journal()
-        await self._change(lambda: mark_undone(journal, plan, by))
+        self._require_journal()
+        await self._change(lambda: mark_undone(self._require_journal(), plan, by))
 
     def _prune(self) -> None:
         with self._lock, contextlib.suppress(OSError):

@@ -120,6 +120,15 @@ class PathPolicy:
         if not protected.identities.isdisjoint(identities):
             raise _refused(path, "it is another name of a protected directory: no rule and no approval opens it")
 
+    def judge_alias(self, path: str, real: str) -> None:
+        """Refuse to write a file that always asks by another name, which rules and people would not recognize."""
+        if real != path and always_ask(real) and not always_ask(path):
+            raise PolicyError(
+                f"{path!r} is a link to {real!r}, which is asked about by that name; use the real path",
+                reason="symlink",
+                path=path,
+            )
+
     def judge_content(self, path: str, contents: Iterable[bytes | None]) -> None:
         """Refuse a pyproject.toml where one of `contents` (before, after; None = absent) holds our configuration."""
         if is_pyproject(path) and any(carries_configuration(data) for data in contents if data is not None):

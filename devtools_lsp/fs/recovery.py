@@ -79,18 +79,27 @@ def adopt_settled(journal: Journal) -> None:
 
 
 def recover(walk: RootWalk, journal: Journal, policy: PathPolicy | None) -> RecoveryReport:
-    """Settle every session whose process is gone and adopt what it committed."""
+    """Settle every session whose process is gone and adopt what it committed.
+
+    Without a policy nothing may be written, so what was interrupted is left for a start that has one.
+    """
     plans: list[RecoveredPlan] = []
     with journal.abandoned() as (sessions, problems):
         for session in sessions:
             try:
+                if policy is None and session.prepared():
+                    problems.append(
+                        f"the journal's session {session.name} was interrupted, and no policy is configured"
+                    )
+                if policy is None:
+                    continue
                 settled = True
                 for record in session.prepared():
                     plan = _Recovery(walk, session, record, policy).run()
                     plans.append(plan)
                     settled = settled and plan.outcome != "stuck"
                 if settled:
-                    _sweep(walk, session)
+                    _sweep(walk, session, policy)
                     journal.adopt(session)
             except OSError as error:
                 # The other sessions are settled all the same, and this one again at the next start.
@@ -105,7 +114,7 @@ def recover(walk: RootWalk, journal: Journal, policy: PathPolicy | None) -> Reco
 class _Recovery:
     """One prepared record."""
 
-    def __init__(self, walk: RootWalk, session: Abandoned, record: Record, policy: PathPolicy | None) -> None:
+    def __init__(self, walk: RootWalk, session: Abandoned, record: Record, policy: PathPolicy) -> None:
         self._walk = walk
         self._session = session
         self._record = record
@@ -172,8 +181,6 @@ class _Recovery:
         if relative_path(path, self._walk.root) != path or not path:
             raise PolicyError(f"{path!r} is not a normalized path", reason="malformed", path=path)
         check_depth(path)
-        if self._policy is None:
-            raise PolicyError("no path policy is configured, so nothing may be written", reason="protected", path=path)
         self._policy.judge(path, "write")
         try:
             trail = self._open_parent(path)
@@ -211,13 +218,14 @@ class _Recovery:
             self._close_trails()
 
 
-def _sweep(walk: RootWalk, session: Abandoned) -> None:
+def _sweep(walk: RootWalk, session: Abandoned, policy: PathPolicy) -> None:
     """Remove temporaries that had to stand in the tree itself; only names of our own form are touched."""
     for directory, name in session.strays():
         path = f"{directory}/{name or '.'}" if directory else name
         with contextlib.suppress(OSError, DevToolsError):
             if relative_path(directory, walk.root) != directory:
                 continue
+            policy.judge(path, "delete")
             if not name:
                 with walk.walk(directory, follow=False) as trail:
                     if not trail.missing and trail.name:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Literal
 
-from devtools_lsp.errors import PolicyError
+from devtools_lsp.errors import PolicyError, StepFailedError
 from devtools_lsp.fs.journal import stray_name
 from devtools_lsp.fs.records import Entry, Image
 from devtools_lsp.fs.staging import (
@@ -174,6 +174,8 @@ class Reverter:
     def _before_image(self, entry: Entry, directory: int) -> tuple[str, int]:
         """A name that can be renamed onto the target and holds the before-image, which itself stays in the journal."""
         old = f"{self._id}.old.{entry.n}"
+        if not _known(_print_or_other(old, self._session), entry.before):
+            raise StepFailedError(f"the kept content of {entry.path!r} is not what it was", path=entry.path, retry="no")
         back, place = self._back(entry, directory)
         try:
             # A second link, because renaming a link over another link of its inode does nothing.

@@ -112,6 +112,7 @@ class Transaction:
                 if trail.status is not None:
                     identities = (*identities, (trail.status.st_dev, trail.status.st_ino))
                 self._policy.judge(real, access, identities, protected=parents.protected)
+                self._policy.judge_alias(path, real)
             if trail.status is None:
                 check_creatable(real)
             made = list(trail.parents)

@@ -18,7 +18,7 @@ from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Self
 
-from devtools_lsp.errors import InvalidConfigError, PolicyError
+from devtools_lsp.errors import InvalidConfigError, PolicyError, StepFailedError
 from devtools_lsp.fs.names import MAX_DEPTH
 
 _PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
@@ -109,6 +109,8 @@ class RootWalk:
         except OSError as error:
             raise InvalidConfigError(f"root: {root!r} cannot be opened: {error.strerror}") from error
         self.root = root
+        found = os.fstat(self.descriptor)
+        self._identity = (found.st_dev, found.st_ino)
         self._closed = False
 
     def close(self) -> None:
@@ -116,6 +118,18 @@ class RootWalk:
         if not self._closed:
             self._closed = True
             os.close(self.descriptor)
+
+    def require_in_place(self) -> None:
+        """Refuse to go on when the root's path means another directory by now; raises StepFailedError.
+
+        We would go on with the one that was opened, wherever it was moved, and that is not what anybody means.
+        """
+        try:
+            found = os.stat(self.root)
+        except OSError as error:
+            raise _root_is_gone() from error
+        if (found.st_dev, found.st_ino) != self._identity:
+            raise _root_is_gone()
 
     def walk(self, path: str, *, follow: bool) -> Trail:
         """Walk to the parent of a root-relative path. The caller closes the trail.
@@ -295,6 +309,12 @@ def _target(name: str, directory: int) -> str | None:
         if error.errno == errno.EINVAL:
             return None
         raise
+
+
+def _root_is_gone() -> StepFailedError:
+    return StepFailedError(
+        "the workspace root was moved, removed or replaced while it was open; restart the daemon there", retry="no"
+    )
 
 
 def _leaves_root(path: str) -> PolicyError:

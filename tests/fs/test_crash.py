@@ -7,6 +7,7 @@ go red without the journal, make `Journal.write_intent` do nothing (or commit wi
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -14,6 +15,7 @@ import subprocess
 import pytest
 
 from devtools_lsp.fs.faults import Fault
+from devtools_lsp.fs.local import LocalFileSystem
 from devtools_lsp.ports import Mutation
 
 BEFORE = {
@@ -246,6 +248,58 @@ def test_a_forged_record_writes_nowhere_it_should_not(tree, path, mutations, cra
     assert not (tmp_path / "outside.txt").exists()
     assert not (tree.root / ".git").exists()
     assert list((tmp_path / "outside").iterdir()) == []
+
+
+@pytest.mark.parametrize("forged", ["link", "other content", "fifo", "nothing"])
+def test_a_before_image_that_is_none_is_not_put_back(tree, forged, mutations, crasher, opened, tmp_path):
+    """Whatever stands where the old content was kept: only that content, or that file, goes back into the tree."""
+    tree.fill(BEFORE)
+    request = {"do": "commit", "root": tree.root, "plan": "p", "mutations": list(mutations)}
+    assert crasher.run(**request, fault="journal:commit:kill") == -9
+    [intent] = tree.root.glob(".devtools/*/*.intent")
+    record = json.loads(intent.read_bytes())
+    [number] = [entry["n"] for entry in record["entries"] if entry["path"] == "a.txt"]
+    image = intent.with_name(f"{record['id']}.old.{number}")
+    image.unlink()
+    {
+        "link": lambda: image.symlink_to("/etc/passwd"),
+        "other content": lambda: image.write_bytes(b"forged"),
+        "fifo": lambda: os.mkfifo(image),
+        "nothing": lambda: None,
+    }[forged]()
+    report = opened().recovery
+    assert report.plans[0].outcome == "stuck"
+    assert list(report.plans[0].failed) == ["a.txt"]
+    assert tree.files() == {**BEFORE, "a.txt": AFTER["a.txt"]}
+    assert not (tree.root / "a.txt").is_symlink()
+
+
+def test_forged_strays_remove_nothing(tree, mutations, crasher, opened):
+    tree.fill(BEFORE)
+    (tree.root / ".vscode").mkdir()
+    (tree.root / "empty").mkdir()
+    request = {"do": "commit", "root": tree.root, "plan": "p", "mutations": list(mutations)}
+    assert crasher.run(**request, fault="journal:stage:kill") == -9
+    [session] = [path for path in (tree.root / ".devtools").iterdir() if path.is_dir()]
+    forged = [["", "a.txt"], ["src", "b.py"], [".vscode", ""], ["../" + tree.root.name, "a.txt"], ["src", "../a.txt"]]
+    (session / "01796077003709934480-ed064711.strays").write_text(json.dumps(forged))
+    opened()
+    assert tree.files() == BEFORE
+    assert (tree.root / ".vscode").is_dir()
+
+
+def test_without_a_policy_what_was_interrupted_is_left_for_a_start_that_has_one(tree, mutations, crasher, opened):
+    tree.fill(BEFORE)
+    request = {"do": "commit", "root": tree.root, "plan": "p", "mutations": list(mutations)}
+    assert crasher.run(**request, fault="journal:placed#3:kill") == -9
+    half = tree.files()
+    without = LocalFileSystem(str(tree.root))
+    report = without.recover_now()
+    without.close()
+    assert tree.files() == half
+    assert "no policy" in report.describe()[0]
+    assert opened().recovery.plans[0].outcome == "old"
+    assert tree.files() == BEFORE
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"format":1}', b"\0" * 100, b'{"format":2,"id":"x"}'])

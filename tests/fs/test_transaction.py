@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import struct
 import subprocess
 import threading
@@ -13,7 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from devtools_lsp.core.workspace import sha256
-from devtools_lsp.errors import ConflictError, DevToolsError, InvalidConfigError, StepUnavailableError
+from devtools_lsp.errors import (
+    ConflictError,
+    DevToolsError,
+    InvalidConfigError,
+    PolicyError,
+    StepFailedError,
+    StepUnavailableError,
+)
 from devtools_lsp.fs import carrying, faults, staging, syscalls
 from devtools_lsp.fs.effects import net_plan
 from devtools_lsp.fs.journal import Retention
@@ -528,3 +536,64 @@ def test_descriptors_are_given_back(tree, sha):
         fs.disk.list("d")
     assert len(os.listdir("/proc/self/fd")) == before
     fs.close()
+
+
+# -- what people do to a tree meanwhile --------------------------------------------------------------------------
+
+
+async def test_a_cleaned_tree_takes_the_journal_and_not_the_service(tree, opened):
+    """`git clean -fdx` removes an ignored `.devtools`; the next commit makes another."""
+    tree.fill({"f": b"0"})
+    handle = opened()
+    await write(handle, "f", b"1")
+    shutil.rmtree(tree.root / ".devtools")
+    await write(handle, "f", b"2", expect=sha256(b"1"))
+    several = [Mutation("write", "f", b"3", expect=sha256(b"2")), Mutation("write", "g", b"3", expect=None)]
+    await handle.file_system.commit("p3", several)
+    assert tree.files() == {"f": b"3", "g": b"3"}
+    assert (await handle.file_system.undo_plan()).plan == "p3"
+    assert (tree.root / ".devtools/.gitignore").read_bytes() == b"*\n"
+
+
+@pytest.mark.parametrize("what", ["moved", "removed", "replaced"])
+async def test_a_root_that_is_not_there_any_more_is_not_written(tree, opened, what):
+    """The descriptor would still reach the old one, which is not what anybody means."""
+    tree.fill({"f": b"0"})
+    handle = opened()
+    if what == "removed":
+        shutil.rmtree(tree.root)
+    else:
+        os.rename(tree.root, tree.root.parent / "moved away")
+    if what == "replaced":
+        tree.root.mkdir()
+    attempts = [
+        write(handle, "f", b"1"),
+        handle.file_system.write("f", b"1"),
+        handle.file_system.delete("f"),
+        handle.gauntlet.screen("f", "read"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(StepFailedError, match="root was moved, removed or replaced"):
+            await attempt
+    if what != "removed":
+        assert (tree.root.parent / "moved away" / "f").read_bytes() == b"0"
+    handle.close()
+
+
+async def test_a_link_to_a_file_that_always_asks_is_not_written_by_its_other_name(tree, opened):
+    """A rule that allows `notes.txt` must not change package.json."""
+    tree.fill({"package.json": b"{}", "lib/setup.py": b"", "plain.txt": b"0"})
+    for name, target in [("notes.txt", "package.json"), ("docs", "lib"), ("other.txt", "plain.txt")]:
+        os.symlink(target, tree.root / name)
+    handle = opened(symlinks="inside")
+    for call in (
+        write(handle, "notes.txt", b"x"),
+        handle.file_system.write("notes.txt", b"x"),
+        handle.gauntlet.screen("notes.txt", "write"),
+    ):
+        with pytest.raises(PolicyError, match="is asked about by that name"):
+            await call
+    assert await handle.file_system.read("notes.txt") == b"{}"
+    await write(handle, "docs/setup.py", b"y")  # It asks by this name as well.
+    await write(handle, "other.txt", b"1")
+    assert tree.files() == {"package.json": b"{}", "lib/setup.py": b"y", "plain.txt": b"1"}
