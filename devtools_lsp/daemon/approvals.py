@@ -195,6 +195,9 @@ class Approvals:
         shown = known or await while_wanted(context.signal, context.diff(), timeout_s)
         if shown is None:
             return Decision(approved=False, by="clock", reason="expired", note="its diff took too long to compute")
+        if not shown.files and question.writes_what_is_shown:
+            # Nothing would change, so that there is nothing to look at and nothing to decide.
+            return Decision(approved=True, by="rule")
         if known is None:
             pending = Pending(reason=STILL_JUDGING if shown.files else UNKNOWABLE)
             shown = msgspec.structs.replace(shown, pending=[*shown.pending, pending])

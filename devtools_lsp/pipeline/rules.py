@@ -67,6 +67,11 @@ class Question:
         return command if isinstance(command, str) else None
 
     @property
+    def writes_what_is_shown(self) -> bool:
+        """Whether the step writes exactly what its diff shows: no command, and no engine that works in place."""
+        return (self.persists or self.call.step == "write") and not self.in_place
+
+    @property
     def touches_disk(self) -> bool:
         """Whether the step may change the disk. Steps that nobody knows count as if they did."""
         if self.in_place or self.persists:
