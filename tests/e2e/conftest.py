@@ -49,3 +49,11 @@ def new_place() -> Iterator[Callable[..., Place]]:
         shutil.rmtree(place.base, ignore_errors=True)
     if faults:
         raise faults[0]
+
+
+@pytest.fixture(scope="module")
+def engines() -> None:
+    """The servers that the engines of these tests are; a visible skip names one that is not installed."""
+    for name in ("ruff", "basedpyright-langserver"):
+        if shutil.which(name) is None:
+            pytest.skip(f"{name} is not installed")

@@ -55,6 +55,7 @@ class Place:
     stderr: list[str] = field(default_factory=list)
     tolerated: list[str] = field(default_factory=list)
     """Parts of lines on standard error that a test provokes on purpose."""
+    revisions: int = 0
     _collecting: threading.Thread = field(default_factory=threading.Thread)
 
     # -- files ---------------------------------------------------------------------------------------------------
@@ -168,8 +169,8 @@ class Place:
         self.wires.append(found)
         return found
 
-    def agent(self, name: str = "agent", **more: Any) -> Agent:
-        wire = self.wire()
+    def agent(self, name: str = "agent", wire: Wire | None = None, **more: Any) -> Agent:
+        wire = wire or self.wire()
         return Agent(wire, wire.request("devtools/initialize", {"client": {"name": name, "version": "1"}, **more}))
 
     def terminal(self, **more: Any) -> Agent:
@@ -237,6 +238,17 @@ class Place:
         staged.write_text(text, encoding="utf-8")
         staged.rename(self.root / "devtools.toml")
 
+    def reconfigure(self, text: str) -> None:
+        """The same, and wait until it is in force; the text may end in any table."""
+        self.revisions += 1
+        name = f"revision {self.revisions}"
+        marker = f'\n[[gate.rules]]\nname = "{name}"\nstep = "undo"\nagent = "nobody"\ndecision = "ask"\n'
+        self.configure(text + marker)
+        probe = self.terminal()
+        until(lambda: name in [rule["name"] for rule in probe.status()["gate"]["rules"]], f"{name} to be in force")
+        probe.wire.close()
+        self.wires.remove(probe.wire)
+
 
 @dataclass
 class Agent:
@@ -292,8 +304,13 @@ class Editor:
         )["capabilities"]
         self.encoding = self.capabilities.get("positionEncoding", "utf-16")
         wire.notify("initialized", {})
-        # What is asked after `initialized` is answered after it took effect.
-        wire.refused("workspace/executeCommand", {"command": "nothing", "arguments": []})
+        self._settle()
+
+    def _settle(self) -> None:
+        """A request is taken after the notifications before it, so that its answer shows that they took effect."""
+        document = {"textDocument": {"uri": self.place.uri("nothing")}, "context": {"diagnostics": []}}
+        nowhere = {"line": 0, "character": 0}
+        self.wire.request("textDocument/codeAction", {**document, "range": {"start": nowhere, "end": nowhere}})
 
     def shown(self, path: str) -> list[dict[str, Any]]:
         """The diagnostics of a file as they were published last."""
@@ -330,6 +347,7 @@ class Editor:
     def open(self, path: str, text: str | None = None) -> None:
         document = {"uri": self.place.uri(path), "languageId": "x", "version": 1, "text": text or self.place.text(path)}
         self.wire.notify("textDocument/didOpen", {"textDocument": document})
+        self._settle()
 
 
 def edit_of(path: str, find: str, replace: str) -> dict[str, Any]:
