@@ -169,7 +169,7 @@ class LocalFileSystem:
             transaction.commit(plan, mutations)
 
     def _another_journal(self, lost: Journal) -> Journal:
-        """Begin anew after somebody cleaned the tree under us, as `git clean -fdx` does: the undo is all that is lost."""
+        """Begin anew after somebody cleaned the tree, as `git clean -fdx` does: the undo is all that is lost."""
         try:
             journal = Journal.open(self._walk, retention=lost.retention)
         except InvalidConfigError as error:
