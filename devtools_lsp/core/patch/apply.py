@@ -85,8 +85,17 @@ class _File:
     origin: str | None
     spans: list[Span] | None = None
 
+    def plan(self, operation: DeleteFile | UpdateFile) -> tuple[list[Span], list[str]]:
+        """Place an operation's hunks in the content; the byte order mark of a file is no part of its text."""
+        hunks = operation.hunks
+        if self.content.form.bom:
+            hunks = [hunk.without_mark() for hunk in hunks]
+        return plan_hunks(operation.path, self.content.text, hunks)
+
 
 class _State:
+    """The files between two operations of a patch."""
+
     def __init__(self, files: Mapping[str, FileText]) -> None:
         self._before = files
         self._now = {path: _File(content, path) for path, content in files.items()}
@@ -116,10 +125,7 @@ class _State:
 
     def _verify(self, operation: DeleteFile, file: _File) -> None:
         """A deletion that shows what it deletes must show all of it."""
-        hunks = operation.hunks
-        if file.content.form.bom:
-            hunks = [hunk.without_mark() for hunk in hunks]
-        spans, _ = plan_hunks(operation.path, file.content.text, hunks)
+        spans, _ = file.plan(operation)
         if apply_spans(file.content.text, spans):
             raise StepFailedError(
                 f"the patch deletes {operation.path} (patch line {operation.line}) but does not show the whole file: "
@@ -156,10 +162,7 @@ class _State:
         return file
 
     def _edit(self, operation: UpdateFile, file: _File) -> None:
-        hunks = operation.hunks
-        if file.content.form.bom:
-            hunks = [hunk.without_mark() for hunk in hunks]
-        spans, notes = plan_hunks(operation.path, file.content.text, hunks)
+        spans, notes = file.plan(operation)
         # Spans count in the text from before the patch, so those of a second update do not; they are compared.
         first = file.origin is not None and file.content is self._before[file.origin]
         file.spans = spans if first else None
