@@ -15,6 +15,7 @@ from devtools_lsp.core.diagnostics import Diagnostic, Pending
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.pipeline import inplace
 from devtools_lsp.pipeline.judging import Judgement, Transformed, judge, told, transform, uses
+from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.once import Once
 from devtools_lsp.pipeline.prepare import select_paths
 from devtools_lsp.pipeline.preview import diff_of, preview_of
@@ -120,7 +121,8 @@ async def _change(execution: Execution, change: _Changing) -> None:
     preview = Once(lambda: _preview(execution, proposal, selected, base))
 
     async def diff() -> Preview:
-        return _with_in_place(selected, diff_of(execution.parts, await proposal.get()))
+        known = await proposal.get()
+        return _with_in_place(selected, await off_loop(known.weight, lambda: diff_of(execution.parts, known)))
 
     try:
         decision, permit = await execution.asker.ask(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from devtools_lsp.core.result import Result
 from devtools_lsp.errors import BadArgumentError, ReadOnlyError
 from devtools_lsp.pipeline.builder import PlanBuilder
 from devtools_lsp.pipeline.guarded import Caller, Guarded
+from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest
 from devtools_lsp.pipeline.reversal import undo
 from devtools_lsp.pipeline.runtime import execute
@@ -65,7 +66,7 @@ class DevPipeline:
         plan: str | None = None,
     ) -> Result:
         """Run a plan: acquire `paths` (literals and patterns), then each `{step, args, label?}` in order."""
-        steps = compile_ops(ops)
+        steps = await off_loop(_weight(ops), lambda: compile_ops(ops))
         if self.read_only:
             for step in steps:
                 if step.step == "write" or step.changes_text():
@@ -89,7 +90,7 @@ class DevPipeline:
 
         `paths` is what the caller authored for acquisition, None when it was not authored (SPEC 7.4).
         """
-        compiled = compile_step(step, args)
+        compiled = await off_loop(_weight([{"args": args}]), lambda: compile_step(step, args))
         persists = compiled.changes_text()
         if persists and self.read_only:
             raise ReadOnlyError(f"{step} changes files and this workspace is read-only", step=step)
@@ -145,3 +146,13 @@ def check_paths(paths: Sequence[str]) -> tuple[str, ...]:
                 "every entry of paths must be a non-empty string", step="acquire", reason="malformed"
             )
     return tuple(paths)
+
+
+def _weight(ops: object) -> int:
+    """How many characters of patches a plan brings; what is malformed weighs nothing and is refused by compiling."""
+    weight = 0
+    for op in cast("Sequence[object]", ops) if isinstance(ops, Sequence) else ():
+        args = cast("Mapping[str, object]", op).get("args") if isinstance(op, Mapping) else None
+        patch = cast("Mapping[str, object]", args).get("patch") if isinstance(args, Mapping) else None
+        weight += len(patch) if isinstance(patch, str) else 0
+    return weight

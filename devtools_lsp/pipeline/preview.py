@@ -14,6 +14,7 @@ from devtools_lsp.core.hunks import render_unified
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.errors import DevToolsError
 from devtools_lsp.pipeline.judging import Judgement, judge, summarize
+from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.proposal import Proposal
 from devtools_lsp.pipeline.selection import EngineStep, select
@@ -37,7 +38,7 @@ def diff_of(parts: PipelineParts, proposal: Proposal) -> Preview:
 
 async def preview_of(parts: PipelineParts, proposal: Proposal, base: Workspace, signal: Cancellation) -> Preview:
     """The diff, and the diagnostics that the proposal introduces and resolves against `base`."""
-    shown = diff_of(parts, proposal)
+    shown = await off_loop(proposal.weight, lambda: diff_of(parts, proposal))
     introduced, resolved, pending = await _consequences(parts, proposal, base, signal)
     return Preview(
         diff=shown.diff,
@@ -65,7 +66,8 @@ async def _consequences(
         *(_judge_quietly(parts, step, candidate, judged, signal) for step, candidate in work)
     )
     judgements = [judgement for found, _ in answers for judgement in found]
-    delta = summarize(judgements, judged)
+    weight = sum(len(content.text) for content in judged.files.values())
+    delta = await off_loop(weight, lambda: summarize(judgements, judged))
     failures = [entry for _, missing in answers for entry in missing]
     return delta.introduced, delta.resolved, [*delta.pending, *failures]
 

@@ -62,6 +62,11 @@ class Proposal:
     entries: tuple[Proposed, ...] = ()
     notes: tuple[Diagnostic, ...] = field(default=())
 
+    @property
+    def weight(self) -> int:
+        """How many characters stand on both sides, for judging what its diff costs."""
+        return sum(len(side.text) for entry in self.entries for side in (entry.before, entry.after) if side is not None)
+
     def files(self) -> list[FileChange]:
         """The changes as shown."""
         return [entry.to_file_change() for entry in self.entries]
@@ -140,11 +145,14 @@ def propose(
 ) -> Proposal:
     """The proposal that turns `before` into `after`; `moves` maps old to new paths, `spans` is keyed by old path."""
     entries: list[Proposed] = []
-    origin = {new: old for old, new in (moves or {}).items()}
+    # A file that is moved over one that goes is shown as what it does to both names: one changes, one goes.
+    over = {old for old, new in (moves or {}).items() if new in before.files and new not in (moves or {})}
+    moves = {old: new for old, new in (moves or {}).items() if old not in over}
+    origin = {new: old for old, new in moves.items()}
     for path, content in after.files.items():
         source = origin.get(path)
         old_path = source or path
-        replaced = source is None and path in (moves or {})
+        replaced = source is None and path in moves
         old = None if replaced else before.files.get(old_path)
         if source is None and old == content:
             continue
@@ -152,7 +160,7 @@ def propose(
         entries.append(
             Proposed(path, old, content, None if old is None else disk_hash(before, old_path), source, known)
         )
-    gone = set(before.files) - set(after.files) - set(moves or {})
+    gone = set(before.files) - set(after.files) - set(moves)
     entries.extend(Proposed(path, before.files[path], None, disk_hash(before, path)) for path in gone)
     return Proposal(after, tuple(sorted(entries, key=lambda entry: entry.path)), tuple(notes))
 

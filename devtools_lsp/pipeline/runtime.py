@@ -20,6 +20,7 @@ from devtools_lsp.errors import CallCancelledError, DevToolsError, StepFailedErr
 from devtools_lsp.pipeline import acquire, engine_steps, text_steps, write_steps
 from devtools_lsp.pipeline.asking import Asker
 from devtools_lsp.pipeline.judging import Judgement, summarize, told
+from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest, StepContext
 from devtools_lsp.pipeline.prepare import Prepared, prepare
 from devtools_lsp.pipeline.stamping import rescope
@@ -98,7 +99,8 @@ async def _run(parts: PipelineParts, request: PlanRequest, started: list[Executi
         raise
     finally:
         locks.release()
-    result = _result(execution)
+    weight = sum(len(content.text) for content in execution.workspace.files.values())
+    result = await off_loop(weight, lambda: _result(execution))
     _publish(execution)
     if request.witness is not None:
         request.witness.finished(execution.workspace)

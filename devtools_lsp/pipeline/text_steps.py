@@ -8,6 +8,7 @@ from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.core.edits import Edit, plan_edits
 from devtools_lsp.core.patch.apply import apply_operations
 from devtools_lsp.core.workspace import FileText
+from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.prepare import require_acquired
 from devtools_lsp.pipeline.proposal import Proposal, propose
 from devtools_lsp.pipeline.steps import (
@@ -19,12 +20,10 @@ from devtools_lsp.pipeline.steps import (
 )
 from devtools_lsp.pipeline.windows import window_of_file, window_of_text
 from devtools_lsp.pipeline.write_steps import take_proposal
-from devtools_lsp.text import Span, TextForm, to_lf
+from devtools_lsp.text import BYTE_ORDER_MARK, Span, TextForm, to_lf
 
 if TYPE_CHECKING:
     from devtools_lsp.pipeline.runtime import Execution
-
-BYTE_ORDER_MARK = "\ufeff"
 
 
 async def read_lines(execution: Execution, step: CompiledStep) -> None:
@@ -49,20 +48,22 @@ async def change_text(execution: Execution, step: CompiledStep) -> None:
     arguments = step.arguments
     if step.patch is not None:
         targets, may_create = step.patch.targets, step.patch.may_create
-        proposal = _patch(execution, step)
+        weight = sum(len(execution.workspace.files[p].text) for p in targets if p in execution.workspace.files)
+        proposal = await off_loop(weight + len(str(step.args.get("patch", ""))), lambda: _patch(execution, step))
     elif isinstance(arguments, WriteFileArguments):
         targets = (arguments.path,)
         may_create = () if arguments.path in execution.workspace.files else targets
-        proposal = _whole_file(execution, arguments)
+        proposal = await off_loop(len(arguments.content), lambda: _whole_file(execution, arguments))
     else:
         assert isinstance(arguments, EditArguments | ReplaceArguments)
         targets, may_create = (arguments.path,), ()
-        proposal = _edit(execution, step, arguments)
+        require_acquired(step.step, arguments.path, execution.workspace.files)
+        weight = len(execution.workspace.files[arguments.path].text)
+        proposal = await off_loop(weight, lambda: _edit(execution, arguments))
     await take_proposal(execution, step, proposal, targets=targets, may_create=may_create)
 
 
-def _edit(execution: Execution, step: CompiledStep, arguments: EditArguments | ReplaceArguments) -> Proposal:
-    require_acquired(step.step, arguments.path, execution.workspace.files)
+def _edit(execution: Execution, arguments: EditArguments | ReplaceArguments) -> Proposal:
     before = execution.workspace
     content = before.files[arguments.path]
     if isinstance(arguments, EditArguments):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.pipeline.asking import report_decision
+from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.once import Once
 from devtools_lsp.pipeline.prepare import select_paths
 from devtools_lsp.pipeline.preview import diff_of, preview_of
@@ -46,7 +47,7 @@ async def take_proposal(
     preview = Once(lambda: preview_of(execution.parts, proposal, base, execution.request.signal))
 
     async def diff() -> Preview:
-        return diff_of(execution.parts, proposal)
+        return await off_loop(proposal.weight, lambda: diff_of(execution.parts, proposal))
 
     try:
         decision, permit = await execution.asker.ask(
@@ -104,7 +105,7 @@ async def write(execution: Execution, step: CompiledStep) -> None:
     preview = Once(lambda: preview_of(execution.parts, shown, on_disk, execution.request.signal))
 
     async def diff() -> Preview:
-        return diff_of(execution.parts, shown)
+        return await off_loop(shown.weight, lambda: diff_of(execution.parts, shown))
 
     try:
         decision, permit = await execution.asker.ask(

@@ -194,6 +194,25 @@ async def test_a_move_onto_the_name_of_a_deleted_file(scene: Scene):
     assert scene.disk() == {"b.txt": b"A\n"}
 
 
+@clause("3.9")
+async def test_a_patch_that_moves_over_a_deleted_file_shows_both(scene: Scene):
+    scene.put({"a.txt": "A\n", "b.txt": "B\n"})
+    shown = []
+
+    async def look(context, call):
+        from devtools_lsp.ports import Decision
+
+        if call.step == "apply_patch":
+            shown.extend((await context.diff()).files)
+        return Decision(approved=True, by="person")
+
+    scene.gate.answer = look
+    both = patch("*** Delete File: b.txt", "*** Update File: a.txt", "*** Move to: b.txt")
+    await scene.call("apply_patch", patch=both)
+    assert scene.disk() == {"b.txt": b"A\n"}
+    assert [(file.path, file.kind) for file in shown] == [("a.txt", "deleted"), ("b.txt", "modified")]
+
+
 @clause("3.10")
 async def test_write_writes_only_what_differs(scene: Scene):
     scene.put({"a.txt": "a\n", "b.txt": "b\n"})

@@ -1,0 +1,21 @@
+"""Pure work that may take long goes to a thread, so that no callback holds the loop for more than a moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+SMALL = 64 * 1024
+"""Characters up to which every algorithm of the core takes less than a thread hop is worth caring about."""
+
+
+async def off_loop(weight: int, work: Callable[[], Value]) -> Value:
+    """The work's value; `weight` is how many characters it goes over. The work must be pure: nobody waits for it
+    when its caller is cancelled.
+    """
+    if weight <= SMALL:
+        return work()
+    return await asyncio.to_thread(work)
