@@ -6,6 +6,7 @@ Owns SPEC 3.2 (patterns) and the lexical half of 5.2.1. A path is root-relative,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -107,30 +108,19 @@ class PathPattern:
 
         Acquiring and selecting pass False, policy and rules pass True (SPEC 3.2.2).
         """
-        names = path.split("/")
-        reach = {0}
-        for name in names:
-            following: set[int] = set()
-            for index in self._closure(reach):
-                if index == len(self.segments):
-                    continue
-                segment = self.segments[index]
-                if segment == "**":
-                    if dot_names or not name.startswith("."):
-                        following.add(index)
-                elif segment_matches(segment, name, dot_names=dot_names):
-                    following.add(index + 1)
-            reach = following
-            if not reach:
-                return False
-        return len(self.segments) in self._closure(reach)
+        return len(self.segments) in self._reached(path.split("/"), dot_names=dot_names)
 
     def may_match_below(self, directory: str, *, dot_names: bool) -> bool:
         """Whether some path below `directory` (`""` = root) could match: prunes a walk."""
-        reach = {0}
-        for name in directory.split("/") if directory else ():
+        reached = self._reached(directory.split("/") if directory else (), dot_names=dot_names)
+        return any(index < len(self.segments) for index in reached)
+
+    def _reached(self, names: Iterable[str], *, dot_names: bool) -> set[int]:
+        """Which positions among the segments can follow once all names are consumed; empty when they do not fit."""
+        reach = self._closure({0})
+        for name in names:
             following: set[int] = set()
-            for index in self._closure(reach):
+            for index in reach:
                 if index == len(self.segments):
                     continue
                 segment = self.segments[index]
@@ -139,8 +129,8 @@ class PathPattern:
                         following.add(index)
                 elif segment_matches(segment, name, dot_names=dot_names):
                     following.add(index + 1)
-            reach = following
-        return any(index < len(self.segments) for index in self._closure(reach))
+            reach = self._closure(following)
+        return reach
 
     def _closure(self, reach: set[int]) -> set[int]:
         closed = set(reach)
