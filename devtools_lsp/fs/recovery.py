@@ -150,7 +150,7 @@ class _Recovery:
                     continue
                 outcome = reverter.revert(entry)
             except (OSError, DevToolsError) as error:
-                failed[entry.path] = error.message if isinstance(error, DevToolsError) else str(error.strerror)
+                failed[entry.path] = _reason(error)
                 continue
             finally:
                 self._close_trails()
@@ -160,13 +160,14 @@ class _Recovery:
                 kept.append(entry.path)
             reverted.append(entry)
             point("recovery:reverted")
+        if not failed:
+            if not new:
+                self._remove_directories()
+            failed = self._sync(reverted)
         if failed:
             return RecoveredPlan(
                 record.plan, "stuck", tuple(sorted(restored)), tuple(sorted(kept)), tuple(sorted(refused)), failed
             )
-        if not new:
-            self._remove_directories()
-        self._sync(reverted)
         point("recovery:forget")
         self._session.settle(record, new=new)
         return RecoveredPlan(
@@ -205,9 +206,11 @@ class _Recovery:
                 os.rmdir(directory.rpartition("/")[2], dir_fd=self._open_parent(directory).descriptor)
             self._close_trails()
 
-    def _sync(self, entries: list[Entry]) -> None:
+    def _sync(self, entries: list[Entry]) -> dict[str, str]:
+        """Make durable what was taken back; the directories where that failed, since they are not what they were."""
+        failed: dict[str, str] = {}
         for directory in sorted({parent_of(entry.path) for entry in entries}):
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 trail = self._open_parent(f"{directory}/." if directory else ".")
                 if not trail.missing:
                     descriptor = os.open(".", LIST_FLAGS, dir_fd=trail.descriptor)
@@ -215,7 +218,17 @@ class _Recovery:
                         os.fsync(descriptor)
                     finally:
                         os.close(descriptor)
-            self._close_trails()
+            except FileNotFoundError:
+                continue  # Nothing of it is there any more, so there is nothing to lose.
+            except (OSError, DevToolsError) as error:
+                failed[directory or "."] = _reason(error)
+            finally:
+                self._close_trails()
+        return failed
+
+
+def _reason(error: OSError | DevToolsError) -> str:
+    return error.message if isinstance(error, DevToolsError) else str(error.strerror)
 
 
 def _sweep(walk: RootWalk, session: Abandoned, policy: PathPolicy) -> None:
