@@ -17,7 +17,7 @@ from devtools_lsp.core.workspace import sha256
 from devtools_lsp.errors import DevToolsError, PolicyError, StepFailedError, StepUnavailableError
 from devtools_lsp.fs.effects import conflict, net_plan
 from devtools_lsp.fs.layout import ancestors, created_below, judge_layouts
-from devtools_lsp.fs.names import REPOSITORY_MEMBERS, is_pyproject
+from devtools_lsp.fs.names import REPOSITORY_MEMBERS, check_creatable, is_pyproject
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.refusals import refusal
 from devtools_lsp.ports import Access, Cancellation, FileStat, FileSystem, Mutation, PathTranslator
@@ -66,6 +66,8 @@ class Adapter:
                 )
             elif place == path and found.kind == "other" and access != "read":
                 raise PolicyError(f"{path!r} is not a regular file", reason="protected", path=path)
+        if access not in ("read", "delete"):
+            check_creatable([place.rpartition("/")[2] for place in missing], path)
         return [place for place in missing if place != path]
 
     async def stat(self, path: str) -> FileStat | None:

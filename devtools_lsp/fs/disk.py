@@ -172,7 +172,7 @@ class LocalDisk:
                     self.policy.judge_alias(path, real)
             if access != "read":
                 if trail.status is None:
-                    check_creatable(real)
+                    check_creatable((*trail.missing, trail.name), path)
                 elif not stat.S_ISREG(trail.status.st_mode) and not stat.S_ISDIR(trail.status.st_mode):
                     raise not_regular("write", path)
 
@@ -185,7 +185,7 @@ class LocalDisk:
             try:
                 like, status = open_regular(trail.name, trail.descriptor)
             except FileNotFoundError:
-                check_creatable(trail.path)
+                check_creatable([trail.name], path)
                 write_staged(temporary, trail.descriptor, data, like=None)
                 with self._removing(temporary, trail.descriptor):
                     place_new(temporary, trail.descriptor, trail.name, trail.descriptor)
@@ -224,7 +224,7 @@ class LocalDisk:
             self._mutated(target, "create") as new,
         ):
             os.close(open_regular(old.name, old.descriptor)[0])
-            check_creatable(new.path)
+            check_creatable([new.name], target)
             place_new(old.name, old.descriptor, new.name, new.descriptor)
             _sync(new.descriptor)
             _sync(old.descriptor)
@@ -234,7 +234,7 @@ class LocalDisk:
         with self._refusing("make the directory", path), self._mutated(path, "create") as trail:
             if trail.status is not None and stat.S_ISDIR(trail.status.st_mode):
                 return
-            check_creatable(trail.path)
+            check_creatable([trail.name], path)
             os.mkdir(trail.name, 0o777, dir_fd=trail.descriptor)
             _sync(trail.descriptor)
 

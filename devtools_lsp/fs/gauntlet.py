@@ -19,7 +19,7 @@ from devtools_lsp.errors import PolicyError
 from devtools_lsp.fs.adapters import Adapter
 from devtools_lsp.fs.carrying import PartlyLandedError
 from devtools_lsp.fs.local import LandedThenCancelled, LocalFileSystem
-from devtools_lsp.fs.names import check_creatable, check_depth, is_pyproject
+from devtools_lsp.fs.names import check_depth, is_pyproject
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.paths import PathPattern, is_pattern, relative_path
 from devtools_lsp.ports import Access, FileStat, FileSystem, Mutation, PathTranslator, Permit
@@ -153,8 +153,6 @@ class WriteGauntlet:
             policy.judge(path, access)
             return
         policy.judge_name(path)
-        if access == "create":
-            check_creatable(path)
 
     def _required_policy(self, path: str) -> PathPolicy:
         if self._policy is None:

@@ -199,12 +199,13 @@ def check_depth(path: str) -> None:
         raise PolicyError(f"the path has more than {MAX_DEPTH} components; put the file higher up", reason="malformed")
 
 
-def check_creatable(path: str) -> None:
+def check_creatable(components: Iterable[str], path: str) -> None:
     """Refuse to bring names into being that other tools misread; raises PolicyError (`malformed`).
 
-    Control characters, backslashes, and names that UTF-8 cannot hold.
+    Control characters, backslashes, and names that UTF-8 cannot hold. `components` are those of `path` that do not
+    exist yet.
     """
-    for component in path.split("/"):
+    for component in components:
         if _CONTROL.search(component) or "\\" in component:
             raise PolicyError(
                 f"cannot create {component!r}: a new name may hold neither control characters nor backslashes",

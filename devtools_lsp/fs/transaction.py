@@ -20,7 +20,7 @@ from devtools_lsp.fs.layout import created_below, judge_layouts
 from devtools_lsp.fs.names import check_creatable, is_pyproject
 from devtools_lsp.fs.parents import OpenParents
 from devtools_lsp.fs.policy import PathPolicy
-from devtools_lsp.fs.refusals import refusal
+from devtools_lsp.fs.refusals import not_regular, refusal
 from devtools_lsp.fs.staging import Print, inode_at, print_of, read_all
 from devtools_lsp.fs.walk import RootWalk
 from devtools_lsp.ports import Access, Mutation
@@ -114,7 +114,10 @@ class Transaction:
                 self._policy.judge(real, access, identities, protected=parents.protected)
                 self._policy.judge_alias(path, real)
             if trail.status is None:
-                check_creatable(real)
+                check_creatable((*trail.missing, trail.name), path)
+            elif not stat.S_ISREG(trail.status.st_mode) and not stat.S_ISDIR(trail.status.st_mode):
+                # Before anything opens it: opening a device can be an act of its own.
+                raise not_regular("change", path)
             made = list(trail.parents)
             for name in trail.missing if above and self._make_parents else ():
                 made.append(name)

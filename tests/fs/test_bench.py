@@ -6,6 +6,7 @@ then counts for both and not for one.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
 import subprocess
@@ -86,6 +87,9 @@ async def test_a_safe_write(root):
         started = time.perf_counter()
         bare_write(str(path), contents[current])
         watch.add("bare atomic fsynced write", started)
+        started = time.perf_counter()
+        await asyncio.to_thread(bare_write, str(path), contents[current])
+        watch.add("bare write, there and back", started)
         mutations = change()
         started = time.perf_counter()
         handle.file_system.commit_now(f"t{number}", mutations)
@@ -103,7 +107,8 @@ async def test_a_safe_write(root):
     handle.close()
     ratios = watch.report("one 10 KB file", "bare atomic fsynced write")
     assert ratios["commit, in the calling thread"] <= BUDGET
-    assert ratios["gauntlet, there and back"] <= BUDGET
+    # Any program with an event loop pays for the hop to a thread; that is in both sides of this one.
+    assert ratios["gauntlet, there and back"] / ratios["bare write, there and back"] <= BUDGET
 
 
 async def test_a_hundred_files(root):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import struct
 import subprocess
@@ -26,6 +27,7 @@ from devtools_lsp.fs import carrying, faults, staging, syscalls
 from devtools_lsp.fs.effects import net_plan
 from devtools_lsp.fs.journal import Retention
 from devtools_lsp.fs.local import LocalFileSystem
+from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.ports import UNCHECKED, Mutation
 
 
@@ -511,6 +513,37 @@ def test_the_journal_goes_into_a_git_directory_of_the_roots_own(tree, tool, kind
     assert (tree.root / ".git/devtools-lsp").is_dir() is (kind == "directory")
     assert (tree.root / ".devtools").is_dir() is (kind != "directory")
     assert not (tmp_path / "elsewhere.git/devtools-lsp").exists()
+
+
+async def test_a_strange_name_that_exists_can_be_edited_and_built_upon(tree, opened):
+    """Only what comes into being is held to the rules for names."""
+    tree.fill({"odd\\dir/f\n": b"0"})
+    handle = opened()
+    await write(handle, "odd\\dir/f\n", b"1", expect=sha256(b"0"))
+    await write(handle, "odd\\dir/plain", b"1", expect=None)
+    with pytest.raises(PolicyError):
+        await write(handle, "odd\\dir/new\\one", b"1", expect=None)
+    assert tree.files() == {"odd\\dir/f\n": b"1", "odd\\dir/plain": b"1"}
+
+
+def test_a_transaction_over_many_directories_needs_few_descriptors(tree, sha):
+    """600 files in 300 directories with room for 250 more descriptors."""
+    names = [f"d{number // 2}/sub/f{number}" for number in range(600)]
+    tree.fill(dict.fromkeys(names, b"0"))
+    fs = LocalFileSystem(str(tree.root), policy=PathPolicy())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 250, hard))
+    try:
+        mutations = [Mutation("write", name, b"1", expect=sha256(b"0")) for name in names[:400]]
+        mutations += [Mutation("rename", name + ".moved", source=name) for name in names[400:]]
+        fs.commit_now("p", [*mutations, Mutation("write", "new/deep/f", b"1", expect=None)], make_parents=True)
+        undo = asyncio.run(fs.undo_plan("p"))
+        fs.commit_now("u", undo.mutations)
+        assert set(fs.disk.read_many(names).values()) == {b"0"}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        fs.close()
+    assert set(tree.files()) == set(names)
 
 
 def test_descriptors_are_given_back(tree, sha):
