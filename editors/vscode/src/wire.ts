@@ -1,0 +1,113 @@
+/** What the daemon and its editors say to each other beyond LSP. Types only: nothing here runs. */
+
+export interface Hunk {
+  readonly id: string;
+  readonly oldStart: number;
+  readonly oldLines: number;
+  readonly newStart: number;
+  readonly newLines: number;
+  readonly text: string;
+}
+
+export interface ChangedFile {
+  readonly path: string;
+  readonly kind: "modified" | "added" | "deleted" | "renamed";
+  readonly from?: string;
+  readonly hunks: readonly Hunk[];
+}
+
+/** `devtools/approvalRequested` and `devtools/approvalUpdated`; fields that this editor does not use are left out. */
+export interface ApprovalPayload {
+  readonly id: string;
+  readonly plan: string;
+  readonly step: string;
+  readonly agent: string;
+  readonly files: readonly ChangedFile[];
+  readonly rememberText: string | null;
+  readonly expiresAt: string;
+}
+
+/** `devtools/approvalResolved`. */
+export interface Resolution {
+  readonly id: string;
+  readonly status: "approved" | "denied" | "expired" | "withdrawn" | "stale" | "lost";
+  readonly by: string;
+}
+
+/** The answer to `devtools/decide`: `applied` says whether this answer was the one that counted. */
+export interface Decided extends Resolution {
+  readonly applied: boolean;
+}
+
+export interface Decision {
+  readonly id: string;
+  readonly approve: boolean;
+  readonly note?: string;
+  readonly remember?: boolean;
+  readonly edited?: readonly { readonly path: string; readonly content: string }[];
+}
+
+/** `devtools/diff` with `part: "words"`. */
+export interface Words {
+  readonly id: string;
+  readonly headline: string;
+  readonly details: readonly string[];
+}
+
+/** `devtools/diff` with `part: "text"`. */
+export interface DiffText extends Words {
+  readonly text: string;
+}
+
+/** One file of `devtools/diff`; a text is null where there is none, or where it is not known as a whole. */
+export interface FileTexts {
+  readonly path: string;
+  readonly from?: string;
+  readonly kind: ChangedFile["kind"];
+  readonly before: string | null;
+  readonly after: string | null;
+  readonly partial?: boolean;
+}
+
+/** `devtools/diff` with `part: "texts"`. */
+export interface DiffDocument extends Words {
+  readonly diff: string;
+  readonly files: readonly FileTexts[];
+  readonly truncated?: boolean;
+}
+
+export interface LandedFile {
+  readonly path: string;
+  readonly kind: ChangedFile["kind"];
+  readonly from?: string;
+  /** 1-based lines as they are now, both ends included. */
+  readonly ranges: readonly { readonly start: number; readonly end: number }[];
+}
+
+/** `devtools/landed`. */
+export interface Landed {
+  readonly plan: string;
+  readonly agent: string;
+  readonly files: readonly LandedFile[];
+}
+
+/** `devtools/stopping`: somebody ends the daemon on purpose. */
+export interface Stopping {
+  readonly reason: string;
+  readonly socket: string;
+}
+
+/** `devtools/status`, as far as it is shown here. */
+export interface Status {
+  readonly root: string;
+  readonly version: string;
+  readonly pid: number;
+  readonly uptime_s: number;
+  readonly engines: readonly { readonly id: string; readonly state: string; readonly version: string | null }[];
+  readonly editors: readonly { readonly name: string; readonly version: string }[];
+  readonly agents: readonly { readonly name: string; readonly version: string }[];
+  readonly pendingApprovals: number;
+  readonly gate: { readonly mode: string; readonly rules: readonly unknown[] };
+  readonly stateDir: string;
+  readonly skipped: readonly unknown[];
+}
