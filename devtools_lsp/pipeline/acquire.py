@@ -76,7 +76,8 @@ async def resolve(parts: PipelineParts, entries: Sequence[str]) -> Resolved:
             "max_bytes_per_file",
             path,
             f"{path} has {stat.size} bytes",
-            "bytes; read a window of it with read_lines or read_file",
+            "bytes",
+            "; read a window of it with read_lines or read_file",
         )
     total = sum(stat.size for stat in stats.values())
     _check_bound(
@@ -150,7 +151,8 @@ async def load(parts: PipelineParts, targets: Sequence[str]) -> dict[str, DiskFi
             "max_bytes_per_file",
             path,
             f"{path} has {len(data)} bytes",
-            "bytes; read a window of it with read_lines or read_file",
+            "bytes",
+            "; read a window of it with read_lines or read_file",
         )
         total += len(data)
         files[path] = decode_file(path, data)
@@ -279,6 +281,6 @@ def _check_depth(path: str, bounds: Bounds) -> None:
         )
 
 
-def _check_bound(number: int, bound: int, name: str, path: str | None, found: str, unit: str) -> None:
+def _check_bound(number: int, bound: int, name: str, path: str | None, found: str, unit: str, remedy: str = "") -> None:
     if number > bound:
-        raise WorkspaceBoundsError(f"bound {name}: {found} and at most {bound} {unit} are allowed", path=path)
+        raise WorkspaceBoundsError(f"bound {name}: {found} and at most {bound} {unit} are allowed{remedy}", path=path)
