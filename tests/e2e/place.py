@@ -228,7 +228,8 @@ class Place:
         return found[0]
 
     def activity(self, **wanted: Any) -> list[dict[str, Any]]:
-        lines = (self.state / "activity.jsonl").read_text(encoding="utf-8").splitlines()
+        log = self.state / "activity.jsonl"
+        lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         entries = [json.loads(line) for line in lines]
         return [entry for entry in entries if all(entry.get(key) == value for key, value in wanted.items())]
 
