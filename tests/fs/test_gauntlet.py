@@ -183,6 +183,14 @@ async def test_a_swap_of_two_names_in_one_list(make, sha):
     assert contents() == {**FILES, "a.txt": b"m", "move.txt": b"a"}
 
 
+async def test_parents_are_made_where_the_rules_name_only_files(make):
+    gauntlet, contents = make(PathPolicy(allow_write=["src/**/*.py"]))
+    await gauntlet.commit(permit("src/new/deep/a.py"), [Mutation("write", "src/new/deep/a.py", b"x")], lambda _: None)
+    assert contents()["src/new/deep/a.py"] == b"x"
+    with pytest.raises(PolicyError):
+        await gauntlet.commit(permit("src/new/b.md"), [Mutation("write", "src/new/b.md", b"x")], lambda _: None)
+
+
 async def test_screen_gives_the_root_relative_path(make, tree):
     gauntlet, _ = make()
     assert await gauntlet.screen(f"{tree.root}/x/../a.txt", "write") == "a.txt"
