@@ -16,7 +16,7 @@ from devtools_lsp.core.diagnostics import notice
 from devtools_lsp.core.hunks import changed_ranges
 from devtools_lsp.core.result import ChangeKind, Unreadable, Written
 from devtools_lsp.core.workspace import FileText, sha256
-from devtools_lsp.errors import BadArgumentError, PolicyError, StepFailedError
+from devtools_lsp.errors import BadArgumentError, DevToolsError, PolicyError, StepFailedError
 from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline import acquire
 from devtools_lsp.pipeline.judging import ask_engine, engine_call
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from devtools_lsp.pipeline.runtime import Execution
 
 READ_BATCH = 200
+CLOSED = "closed"
+"""What a snapshot holds in place of a hash where reading is refused: coming and going is seen, a change is not."""
 
 
 @dataclass(slots=True)
@@ -198,7 +200,7 @@ class _Envelope:
     given: frozenset[str]
 
     async def snapshot(self, extra: Iterable[str]) -> dict[str, str]:
-        """SHA-256 of every file there is, by path."""
+        """SHA-256 of every file there is, by path; `CLOSED` for one that may not be read, or cannot be."""
         paths: set[str] = set()
         for entry in self.scope:
             if is_pattern(entry):
@@ -213,9 +215,25 @@ class _Envelope:
         hashes: dict[str, str] = {}
         ordered = sorted(paths)
         for start in range(0, len(ordered), READ_BATCH):
-            batch = await acquire.read_present(self.parts, ordered[start : start + READ_BATCH])
-            hashes.update({path: sha256(data) for path, data in batch.items()})
+            batch = await _read_open(self.parts, ordered[start : start + READ_BATCH])
+            hashes.update({path: CLOSED if data is None else sha256(data) for path, data in batch.items()})
         return hashes
+
+
+async def _read_open(parts: PipelineParts, paths: Sequence[str]) -> dict[str, bytes | None]:
+    """The bytes of those of the paths that are there; None where reading is refused.
+
+    A scope is a part of the tree and not a list of files to read: a secret in it is no reason to break down.
+    """
+    found: dict[str, bytes | None] = {}
+    for path in paths:
+        try:
+            found[path] = await parts.file_system.read(parts.translator.to_adapter(path))
+        except FileNotFoundError:
+            continue
+        except (OSError, DevToolsError):
+            found[path] = None
+    return found
 
 
 async def _reread(
@@ -232,7 +250,7 @@ async def _reread(
     added = sorted(path for path in after if path not in before and path not in moves.values())
     deleted = sorted(path for path in before if path not in after and path not in moves)
     changed = sorted(path for path in after if path in before and before[path] != after[path])
-    contents = await acquire.read_present(execution.parts, [*changed, *added, *moves.values()])
+    contents = await _read_open(execution.parts, [*changed, *added, *moves.values()])
     old_texts = execution.workspace.texts()
     _take(execution, contents, changed, added, deleted, moves, withheld)
     landed: list[LandedFile] = []
@@ -253,7 +271,7 @@ async def _reread(
 
 def _take(
     execution: Execution,
-    contents: Mapping[str, bytes],
+    contents: Mapping[str, bytes | None],
     changed: Sequence[str],
     added: Sequence[str],
     deleted: Sequence[str],
@@ -272,8 +290,11 @@ def _take(
         if path in withheld or (path in changed and path not in workspace.files) or path not in contents:
             # A file that existed but was never acquired is not admitted.
             continue
+        data = contents[path]
         try:
-            disk[path] = acquire.decode_file(path, contents[path])
+            if data is None:
+                raise BadArgumentError(f"{path} may not be read", reason="protected", path=path)
+            disk[path] = acquire.decode_file(path, data)
         except BadArgumentError as error:
             execution.unreadable.append(Unreadable(path=path, reason=error.message))
             workspace = workspace.without([path])
