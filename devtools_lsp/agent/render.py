@@ -50,7 +50,7 @@ def render_reply(result: Result, artifact: SpooledJsonArtifact, *, inline_tokens
 
 def render_text(reply: Mapping[str, Any]) -> str:
     """A reply as compact text, for MCP's text content and for terminals."""
-    lines: list[str] = [str(reply["summary"])]
+    lines: list[str] = [str(reply["summary"]), *decision_lines(reply.get("decision"))]
     delta: Mapping[str, Any] = reply.get("delta") or {}
     introduced = [_place_key(item) for item in delta.get("introduced", ())]
     for item in reply["diagnostics"]:
@@ -67,6 +67,20 @@ def render_text(reply: Mapping[str, Any]) -> str:
         lines.append(f"--- {key} lines {read['start']}-{read['end']} of {read['totalLines']}")
         lines.append(str(read["text"]).removesuffix("\n"))
     return "\n".join(lines) + "\n"
+
+
+def decision_lines(decision: Mapping[str, Any] | None) -> list[str]:
+    """What a person did beyond approving, in at most one line: none when they took the step as it was."""
+    if decision is None:
+        return []
+    parts = [
+        f"{title} {', '.join(decision[name])}"
+        for name, title in (("edited", "changed"), ("dropped", "left out"))
+        if decision[name]
+    ]
+    if decision.get("note"):
+        parts.append(f"says: {decision['note']}")
+    return [f"approved by {decision['by']}, who {'; '.join(parts)}"] if parts else []
 
 
 # -- order and counts --------------------------------------------------------------------------------------------

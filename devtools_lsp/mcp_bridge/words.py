@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
-from devtools_lsp.agent.render import render_text
+from devtools_lsp.agent.render import decision_lines, render_text
 from devtools_lsp.errors import BadArgumentError, DevToolsError
 
 ARTIFACT_TEMPLATE = "devtools://artifact/{handle}{?path,severity,engineId,offset,limit}"
@@ -115,7 +115,10 @@ def _with_offset(uri: str, offset: int) -> str:
 def result_text(result: Mapping[str, Any]) -> str:
     """A result as a model reads it: a workspace tool's own content, else the rendered reply."""
     content = result.get("content")
-    text = str(content) if content is not None else render_text(result)
+    if content is None:
+        text = render_text(result)
+    else:
+        text = str(content) + "".join(f"{line}\n" for line in decision_lines(result.get("decision")))
     if result.get("truncated"):
         text += f"the whole of it: resource {artifact_uri(result['artifact']['handle'])}\n"
     return text

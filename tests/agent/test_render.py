@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devtools_lsp.agent.artifacts import SpooledJsonArtifact
-from devtools_lsp.agent.render import BYTES_PER_TOKEN, ENVELOPE_TOKENS, render_reply, render_text
+from devtools_lsp.agent.render import BYTES_PER_TOKEN, ENVELOPE_TOKENS, decision_lines, render_reply, render_text
 from devtools_lsp.core.diagnostics import Diagnostic, Pending
 from devtools_lsp.core.result import (
     Change,
@@ -116,6 +116,26 @@ def test_a_long_message_is_cut_and_says_so():
     assert item["message"].endswith("… (99,400 more characters)")
     assert reply["omitted"] == {"messages": 1}
     assert "1 messages cut short" in reply["summary"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "lines"),
+    [
+        (None, []),
+        ({"approved": True, "edited": [], "dropped": [], "by": "editor"}, []),
+        (
+            {"approved": True, "edited": [], "dropped": [], "by": "editor", "note": "as you like"},
+            ["approved by editor, who says: as you like"],
+        ),
+        (
+            {"approved": True, "edited": ["a.py"], "dropped": ["h2", "h3"], "by": "terminal", "note": "shorter"},
+            ["approved by terminal, who changed a.py; left out h2, h3; says: shorter"],
+        ),
+    ],
+)
+def test_what_a_person_did_is_said(decision: dict[str, object] | None, lines: list[str]):
+    """A model that is shown text alone learns that its edit was not taken as it was."""
+    assert decision_lines(decision) == lines
 
 
 def test_text():
