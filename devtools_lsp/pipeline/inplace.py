@@ -24,7 +24,7 @@ from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.selection import EngineStep, matches_any
 from devtools_lsp.pipeline.stamping import Stamper
 from devtools_lsp.pipeline.steps import CompiledStep
-from devtools_lsp.ports import UNCHECKED, Candidate, Capability, LandedFile, Mutation, Permit
+from devtools_lsp.ports import UNCHECKED, Access, Candidate, Capability, LandedFile, Mutation, Permit
 
 if TYPE_CHECKING:
     from devtools_lsp.pipeline.runtime import Execution
@@ -62,13 +62,12 @@ class PipelineFacade:
 
     async def write(self, path: str, data: bytes) -> None:
         """Replace a file of the step, or create one where nothing is."""
-        path = self._bounded(path)
-        known = path in self.permit.targets or path in self.created or path in self.moves.values()
+        path = await self._open(path, "write")
         if not await acquire.exists(self.parts, path):
             # Expecting an absent file makes the gauntlet enforce that nothing came there meanwhile.
             await self._commit(Mutation("write", path, data=data, expect=None))
             self.created.add(path)
-        elif known:
+        elif self._is_of_the_step(path):
             await self._commit(Mutation("write", path, data=data, expect=UNCHECKED))
         else:
             raise self._taken(path)
@@ -76,12 +75,15 @@ class PipelineFacade:
     async def delete(self, path: str) -> None:
         """Delete a file of the step."""
         self._needs("delete")
-        await self._commit(Mutation("delete", self._bounded(path), expect=UNCHECKED))
+        path = await self._open(path, "delete")
+        await self._require_of_the_step(path)
+        await self._commit(Mutation("delete", path, expect=UNCHECKED))
 
     async def rename(self, source: str, target: str) -> None:
         """Move a file of the step to where nothing is."""
         self._needs("rename")
-        source, target = self._bounded(source), self._bounded(target)
+        source, target = await self._open(source, "delete"), await self._open(target, "create")
+        await self._require_of_the_step(source)
         if await acquire.exists(self.parts, target):
             raise self._taken(target)
         await self._commit(Mutation("rename", target, source=source, expect=UNCHECKED))
@@ -93,6 +95,20 @@ class PipelineFacade:
         self._needs("mkdir")
         await self._commit(Mutation("mkdir", self._bounded(path, directory=True), expect=UNCHECKED))
 
+    def _is_of_the_step(self, path: str) -> bool:
+        """Whether the step was approved for this file, or the engine brought it here itself."""
+        return path in self.permit.targets or path in self.created or path in self.moves.values()
+
+    async def _require_of_the_step(self, path: str) -> None:
+        """What may be created says nothing about what may go: only the files that the approver saw may."""
+        if not self._is_of_the_step(path) and await acquire.exists(self.parts, path):
+            raise StepFailedError(
+                f"engine {self.engine_id}: {path} is not one of the step's files; name it in the step's paths",
+                reason="notAcquired",
+                path=path,
+                retry="no",
+            )
+
     def _taken(self, path: str) -> StepFailedError:
         return StepFailedError(
             f"engine {self.engine_id}: {path} exists already and is not one of the step's files",
@@ -100,6 +116,10 @@ class PipelineFacade:
             path=path,
             retry="no",
         )
+
+    async def _open(self, path: str, access: Access) -> str:
+        """A path inside every bound that the gauntlet would let through, so that its verdict is the one given."""
+        return await self.parts.gauntlet.screen(self._bounded(path), access)
 
     async def _readable(self, path: str) -> str:
         return await self.parts.gauntlet.screen(self._in_scope(path), "read")

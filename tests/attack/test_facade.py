@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from devtools_lsp.errors import DevToolsError
+from devtools_lsp.ports import Facade
 from tests.attack.doors import NEW, TRIGGER, Entrance, enter
 
 
@@ -34,3 +36,34 @@ async def test_a_closed_file_that_an_engine_makes_is_told_without_its_content(en
     result = (await entrance.call("format", paths=[TRIGGER])).result
     assert [(entry.path, entry.kind) for entry in result.written] == [("made.pem", "added")]
     assert [entry.path for entry in result.unreadable] == ["made.pem"]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda facade: facade.delete("bystander.txt"),
+        lambda facade: facade.rename("bystander.txt", "gone.txt"),
+        lambda facade: facade.write("bystander.txt", b"x"),
+    ],
+    ids=["delete", "rename", "write"],
+)
+async def test_what_may_be_created_says_nothing_about_what_may_go(entrance: Entrance, act):
+    """I1: the approver saw one file and where others may come into being; nothing that existed may be touched."""
+    with pytest.raises(DevToolsError) as refused:
+        await entrance.in_facade(act)
+    assert refused.value.reason in ("notAcquired", "exists")
+    assert "bystander.txt" not in entrance.questions[-1].targets
+    assert (entrance.root / "bystander.txt").read_text() == "bystander\n"
+
+
+async def test_what_an_engine_made_itself_it_may_move_and_delete(entrance: Entrance):
+    async def come_and_go(facade: Facade) -> None:
+        await facade.write("a.txt", b"a\n")
+        await facade.rename("a.txt", "b.txt")
+        await facade.write("b.txt", b"b\n")
+        await facade.delete("b.txt")
+        await facade.write("a.txt", b"again\n")
+
+    await entrance.in_facade(come_and_go)
+    assert (entrance.root / "a.txt").read_bytes() == b"again\n"
+    assert not (entrance.root / "b.txt").exists()
