@@ -130,7 +130,7 @@ class LineReader:
 
     def _take_rest(self) -> bytes:
         """The line that is complete now; one that is too long stands for itself as something that is no JSON."""
-        line = b"?" if self._too_long else bytes(self._rest)
+        line = b"?" if self._too_long or len(self._rest) > MAX_LINE_BYTES else bytes(self._rest)
         self._too_long = False
         self._rest.clear()
         return line
@@ -177,6 +177,7 @@ class LineWriter:
             self._buffer += b"\n"
             if not self._waiting:
                 self._flush()
+            self._judge_room()
             await self._room.wait()
         if self._broken:
             raise anyio.BrokenResourceError
@@ -187,6 +188,7 @@ class LineWriter:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 while self._waiting:
+                    # Set by every flush that leaves room.
                     self._room.clear()
                     await self._room.wait()
         self._stop_waiting()
@@ -206,6 +208,9 @@ class LineWriter:
             self._waiting = True
         elif not self._buffer:
             self._stop_waiting()
+        self._judge_room()
+
+    def _judge_room(self) -> None:
         if len(self._buffer) > HIGH_WATER_BYTES:
             self._room.clear()
         else:
