@@ -231,7 +231,7 @@ class LocalDisk:
 
     def mkdir(self, path: str) -> None:
         """Make one directory; its parent exists, and so may it."""
-        with self._refusing("make the directory", path), self._mutated(path, "create") as trail:
+        with self._refusing("make the directory", path), self._mutated(path, "create", directory=True) as trail:
             if trail.status is not None and stat.S_ISDIR(trail.status.st_mode):
                 return
             check_creatable([trail.name], path)
@@ -239,13 +239,13 @@ class LocalDisk:
             _sync(trail.descriptor)
 
     @contextlib.contextmanager
-    def _mutated(self, path: str, access: Access) -> Generator[Trail]:
+    def _mutated(self, path: str, access: Access, *, directory: bool = False) -> Generator[Trail]:
         self.walk.require_in_place()
         with self.walk.walk(path, follow=self.follow) as trail:
             if not trail.name:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             if self.policy is not None:
-                self.policy.judge(trail.path, access, trail.identities)
+                self.policy.judge(trail.path, access, trail.identities, directory=directory)
                 self.policy.judge_alias(path, trail.path)
             if trail.missing:
                 raise not_found(trail.parent)

@@ -137,7 +137,7 @@ class WriteGauntlet:
         self._pass("lexical", path)
         self._pass("containment", path)
         self._pass("translation", path)
-        self._judge_name(path, _access(mutation))
+        self._judge_name(path, _access(mutation), directory=mutation.kind == "mkdir")
         if source is not None:
             self._judge_name(source, "delete")
         self._pass("policy", path)
@@ -145,14 +145,14 @@ class WriteGauntlet:
             return mutation
         return replace(mutation, path=path, source=source)
 
-    def _judge_name(self, path: str, access: Access) -> None:
+    def _judge_name(self, path: str, access: Access, *, directory: bool = False) -> None:
         if not path and access != "read":
             raise PolicyError("the workspace root itself cannot be written", reason="protected", path=path)
         policy = self._required_policy(path)
         if access == "read":
             policy.judge(path, access)
             return
-        policy.judge_name(path)
+        policy.judge_name(path, directory=directory)
 
     def _required_policy(self, path: str) -> PathPolicy:
         if self._policy is None:
@@ -200,7 +200,7 @@ class WriteGauntlet:
         missing: dict[str, None] = {}
         for mutation in entered:
             access = _access(mutation)
-            policy.judge(mutation.path, access)
+            policy.judge(mutation.path, access, directory=mutation.kind == "mkdir")
             above = await self._adapter.missing_above(mutation.path, access, looked)
             if mutation.kind in ("write", "rename"):
                 missing.update(dict.fromkeys(above))

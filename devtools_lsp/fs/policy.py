@@ -53,7 +53,8 @@ class PathPolicy:
         judged, as for file systems that are not local. `own_paths` are the daemon's state, journal, socket, token
         and configuration: absolute, or relative to the root. Raises InvalidConfigError naming the key.
         """
-        self._allow_write = PatternSet(_patterns("allow_write", allow_write))
+        self._allowed = _patterns("allow_write", allow_write)
+        self._allow_write = PatternSet(self._allowed)
         self._deny_write = PatternSet(_patterns("deny_write", deny_write), forgiving=True)
         self._deny_read = PatternSet(_patterns("deny_read", deny_read), forgiving=True)
         own = [_below_root(path, root) for path in own_paths]
@@ -74,17 +75,19 @@ class PathPolicy:
         identities: Iterable[Identity] = (),
         *,
         protected: Protected | None = None,
+        directory: bool = False,
     ) -> None:
         """Refuse by raising PolicyError (`protected`); `path` is root-relative, lexical or resolved.
 
-        `protected` saves looking the places up again when many paths are judged at once.
+        `protected` saves looking the places up again when many paths are judged at once. A `directory` may be made
+        where something below it may be written, since rules name files.
         """
         if access == "read":
             why = self._read_verdict(path)
             if why is not None:
                 raise _refused(path, why)
             return
-        self.judge_name(path)
+        self.judge_name(path, directory=directory)
         places = protected if protected is not None else self.protected()
         folded = fold_path(path)
         if folded in places.names or _below(folded, places.prefixes) or _below(folded, self._own):
@@ -98,20 +101,21 @@ class PathPolicy:
             return "it is the daemon's own: its journal holds old contents of files that may be closed themselves"
         return None
 
-    def judge_name(self, path: str) -> None:
+    def judge_name(self, path: str, *, directory: bool = False) -> None:
         """The part of `judge` for writing that takes the name alone: mandatory names and the operator's rules."""
-        why = self._name_verdict(path)
+        why = self._name_verdict(path, directory)
         if why is not None:
             raise _refused(path, why)
 
-    def _judge_name(self, path: str) -> str | None:
+    def _judge_name(self, path: str, directory: bool) -> str | None:
         """Why a name is closed, None when it is open. Depends on nothing else, so answers are remembered."""
         component = denied_component(path)
         if component is not None:
             return f"{component!r} is protected: no rule and no approval opens it"
         if self._deny_write.matches(path):
             return "writing it is denied by the policy (deny_write)"
-        if not self._allow_write.matches(path):
+        leads_there = directory and any(pattern.may_match_below(path, dot_names=True) for pattern in self._allowed)
+        if not leads_there and not self._allow_write.matches(path):
             return "the policy allows no writing there (allow_write)"
         return None
 

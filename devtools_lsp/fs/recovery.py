@@ -178,16 +178,16 @@ class _Recovery:
             tuple(sorted(refused)),
         )
 
-    def _judge(self, path: str) -> None:
+    def _judge(self, path: str, *, directory: bool = False) -> None:
         if relative_path(path, self._walk.root) != path or not path:
             raise PolicyError(f"{path!r} is not a normalized path", reason="malformed", path=path)
         check_depth(path)
-        self._policy.judge(path, "write")
+        self._policy.judge(path, "write", directory=directory)
         try:
             trail = self._open_parent(path)
         except OSError:
             return  # Reverting meets the same error and reports it.
-        self._policy.judge(path, "write", trail.identities)
+        self._policy.judge(path, "write", trail.identities, directory=directory)
 
     def _open_parent(self, path: str) -> Trail:
         trail = self._walk.walk(path, follow=False)
@@ -202,7 +202,7 @@ class _Recovery:
         for directory in reversed(self._record.directories):
             with contextlib.suppress(OSError, DevToolsError):
                 # Somebody may have put something there, or taken it away: then it is theirs.
-                self._judge(directory)
+                self._judge(directory, directory=True)
                 os.rmdir(directory.rpartition("/")[2], dir_fd=self._open_parent(directory).descriptor)
             self._close_trails()
 

@@ -92,12 +92,12 @@ class Transaction:
 
     def _resolve(self, mutation: Mutation, parents: OpenParents) -> Mutation:
         access: Access = "delete" if mutation.kind == "delete" else "create" if mutation.expect is None else "write"
-        target = self._resolve_path(mutation.path, access, parents, above=mutation.kind in ("write", "rename"))
+        target = self._resolve_path(mutation.path, access, parents, directory=mutation.kind == "mkdir")
         if mutation.source is None:
             return mutation if target == mutation.path else replace(mutation, path=target)
         return replace(mutation, path=target, source=self._resolve_path(mutation.source, "delete", parents))
 
-    def _resolve_path(self, path: str, access: Access, parents: OpenParents, *, above: bool = False) -> str:
+    def _resolve_path(self, path: str, access: Access, parents: OpenParents, *, directory: bool = False) -> str:
         if path in self._resolved:
             return self._resolved[path]
         self._failing, self._doing = path, "write"
@@ -111,7 +111,7 @@ class Transaction:
                 identities = trail.identities
                 if trail.status is not None:
                     identities = (*identities, (trail.status.st_dev, trail.status.st_ino))
-                self._policy.judge(real, access, identities, protected=parents.protected)
+                self._policy.judge(real, access, identities, protected=parents.protected, directory=directory)
                 self._policy.judge_alias(path, real)
             if trail.status is None:
                 check_creatable((*trail.missing, trail.name), path)
@@ -119,7 +119,7 @@ class Transaction:
                 # Before anything opens it: opening a device can be an act of its own.
                 raise not_regular("change", path)
             made = list(trail.parents)
-            for name in trail.missing if above and self._make_parents else ():
+            for name in trail.missing if self._make_parents and access != "delete" and not directory else ():
                 made.append(name)
                 self._imply("/".join(made))
         except BaseException:

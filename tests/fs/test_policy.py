@@ -48,6 +48,27 @@ def test_rules(rules, path, verdict):
     assert allowed(PathPolicy(**rules), path) is verdict
 
 
+@pytest.mark.parametrize(
+    ("path", "verdict"),
+    [
+        ("src", True),
+        ("src/new/deep", True),
+        ("docs", False),
+        ("src/.git", False),
+        ("src/closed/x", False),
+    ],
+)
+def test_directories_lead_to_where_the_rules_allow_files(path, verdict):
+    policy = PathPolicy(allow_write=["src/**/*.py"], deny_write=["src/closed/**"])
+    try:
+        policy.judge(path, "create", directory=True)
+    except PolicyError:
+        assert not verdict
+    else:
+        assert verdict
+    assert not allowed(policy, path)
+
+
 @pytest.mark.parametrize("access", ["write", "create", "delete"])
 def test_every_kind_of_change_is_judged(access):
     assert not allowed(PathPolicy(deny_write=["x"]), "x", access)
