@@ -367,7 +367,7 @@ def test_a_session_that_cannot_be_opened_is_named(tree, opened):
     assert "0123456789abcdef" in report.describe()[0]
 
 
-@pytest.mark.parametrize("delays", [pytest.param(12, id="short"), pytest.param(100, marks=pytest.mark.full)])
+@pytest.mark.parametrize("delays", [pytest.param(6, id="short"), pytest.param(100, marks=pytest.mark.full)])
 def test_kills_during_a_big_write_leave_old_or_new(tree, sha, crasher, recover, delays):
     """P48: 7 MB over 1 KB, killed at random moments; the target is one of the two and no temporary stays."""
     random.seed(48)
