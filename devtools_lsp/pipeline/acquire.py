@@ -217,28 +217,55 @@ def _vanished(path: str) -> BadArgumentError:
 
 async def _expand(parts: PipelineParts, pattern: PathPattern, skipped: _Skipped) -> dict[str, FileStat]:
     """The readable files that a pattern matches."""
-    found: dict[str, FileStat] = {}
+    names: list[str] = []
     async for path, kind in _walk(parts, pattern):
         _check_depth(path, parts.bounds)
         if kind == "symlink":
             skipped.links.append(path)
-            continue
-        if kind != "file":
-            continue
+        elif kind == "file":
+            names.append(path)
+            _check_bound(
+                len(names),
+                parts.bounds.max_files,
+                "max_files",
+                path,
+                f"pattern {pattern.text!r} matches more than {parts.bounds.max_files} files",
+                "files",
+            )
+    readable = await _screen_each(parts, names, skipped)
+    return await _stat_each(parts, readable)
+
+
+async def _screen_each(parts: PipelineParts, names: Sequence[str], skipped: _Skipped) -> list[str]:
+    """Those that may be read. All in one go where the gauntlet can; one by one only when some are refused."""
+    screen_many = getattr(parts.gauntlet, "screen_many", None)
+    if screen_many is not None:
         try:
-            await parts.gauntlet.screen(path, "read")
+            return await screen_many([(name, "read") for name in names])
         except PolicyError:
-            skipped.denied.append(path)
-            continue
-        found[path] = await stat_file(parts, path)
-        _check_bound(
-            len(found),
-            parts.bounds.max_files,
-            "max_files",
-            path,
-            f"pattern {pattern.text!r} matches more than {parts.bounds.max_files} files",
-            "files",
-        )
+            # Somebody among them is refused; who it is, the single questions below tell.
+            screen_many = None
+    readable: list[str] = []
+    for name in names:
+        try:
+            readable.append(await parts.gauntlet.screen(name, "read"))
+        except PolicyError:
+            skipped.denied.append(name)
+    return readable
+
+
+async def _stat_each(parts: PipelineParts, names: Sequence[str]) -> dict[str, FileStat]:
+    """What each is. Adapters that can look at many at once save a thread hop a file."""
+    stat_many = getattr(parts.file_system, "stat_many", None)
+    if stat_many is None:
+        return {name: await stat_file(parts, name) for name in names}
+    adapter_paths = {name: parts.translator.to_adapter(name) for name in names}
+    answers = await stat_many(list(adapter_paths.values()))
+    found: dict[str, FileStat] = {}
+    for name, adapter_path in adapter_paths.items():
+        stat = answers[adapter_path]
+        # Whatever is not a plain file is asked about by itself, for the words of its refusal.
+        found[name] = stat if isinstance(stat, FileStat) and stat.kind == "file" else await stat_file(parts, name)
     return found
 
 

@@ -5,9 +5,10 @@ What could not land is never asked about, so all of this runs first, and none of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from devtools_lsp.core.patch.operations import ParsedPatch
 from devtools_lsp.errors import BadArgumentError, DevToolsError, StepFailedError
 from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline import acquire
@@ -119,16 +120,25 @@ async def _screen_named(parts: PipelineParts, steps: Sequence[CompiledStep], ent
         if isinstance(step.arguments, EditArguments | ReplaceArguments | WriteFileArguments):
             await screen_path(parts, step.step, step.arguments.path, "write")
         elif step.patch is not None:
-            creates = set(step.patch.may_create)
-            for path in step.patch.targets:
-                await screen_path(parts, step.step, path, "create" if path in creates else "write")
+            await _screen_together(parts, step.step, _accesses(step.patch))
         elif step.changes_text():
-            for entry in getattr(step.arguments, "paths", None) or entries:
-                if not is_pattern(entry):
-                    await screen_path(parts, step.step, entry, "write")
-    for entry in entries:
-        if not is_pattern(entry):
-            await screen_path(parts, "acquire", entry, "read")
+            named = getattr(step.arguments, "paths", None) or entries
+            await _screen_together(parts, step.step, {entry: "write" for entry in named if not is_pattern(entry)})
+    await _screen_together(parts, "acquire", {entry: "read" for entry in entries if not is_pattern(entry)})
+
+
+async def _screen_together(parts: PipelineParts, step: str, paths: Mapping[str, Access]) -> None:
+    """As `screen_path` for what one step touches: some of it is harmful only beside the rest."""
+    try:
+        await parts.gauntlet.screen_many(list(paths.items()))
+    except DevToolsError as error:
+        raise error.at(step=step) from None
+
+
+def _accesses(patch: ParsedPatch) -> dict[str, Access]:
+    """What a patch does to each path that it names."""
+    creates, removes = set(patch.may_create), set(patch.removes)
+    return {path: "create" if path in creates else "delete" if path in removes else "write" for path in patch.targets}
 
 
 async def _walk_steps(parts: PipelineParts, steps: Sequence[CompiledStep], resolved: Resolved) -> set[str]:
@@ -166,9 +176,9 @@ async def _walk_steps(parts: PipelineParts, steps: Sequence[CompiledStep], resol
             mutates |= set(step.patch.targets)
         elif step.changes_text():
             selectors = getattr(arguments, "paths", None)
-            for path in select_paths(step.step, selectors, present) if certain else ():
-                await screen_path(parts, step.step, path, "write")
-                mutates.add(path)
+            chosen = select_paths(step.step, selectors, present) if certain else []
+            await _screen_together(parts, step.step, dict.fromkeys(chosen, "write"))
+            mutates.update(chosen)
             certain = certain and not _may_add(parts, step)
         elif isinstance(arguments, FormatArguments | LintArguments) and certain:
             select_paths(step.step, arguments.paths, present)
