@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Literal
 
+import msgspec
 from pydantic import AfterValidator, Field
 
 from devtools_lsp.agent.changed_files import ChangedFiles, changed_files, take_snapshot
@@ -20,7 +21,7 @@ from devtools_lsp.agent.sessions import SessionMemory, SessionWitness, require_s
 from devtools_lsp.agent.shell import ShellResult, ShellSettings, run_command
 from devtools_lsp.core.diagnostics import notice
 from devtools_lsp.core.result import Result, Written
-from devtools_lsp.errors import DevToolsError, ReadOnlyError, StepUnavailableError
+from devtools_lsp.errors import CallCancelledError, DevToolsError, ReadOnlyError, StepUnavailableError
 from devtools_lsp.pipeline.guarded import Caller
 from devtools_lsp.pipeline.pipeline import DevPipeline, new_plan_id
 from devtools_lsp.pipeline.prepare import local_path, screen_path
@@ -122,6 +123,7 @@ _TOOLS: dict[str, tuple[type[StepArguments], str, dict[str, Any]]] = {
         {"command": "git status --short"},
     ),
 }
+
 
 def describe_workspace_tools() -> dict[str, str]:
     """The tools' descriptions by name, as agents read them."""
@@ -305,7 +307,15 @@ class WorkspaceTools:
                 )
             finally:
                 await streamed.close()
-            return ended, changed_files(before, await take_snapshot(parts.root))
+            changed = changed_files(before, await take_snapshot(parts.root))
+            if ended.cancelled:
+                written = [msgspec.to_builtins(entry) for entry in _written(changed)]
+                raise CallCancelledError(
+                    f"{caller.signal.reason or 'cancelled'}: the command and everything it started was ended; it had "
+                    + (f"changed {len(written)} file(s)" if written else "changed no file"),
+                    written=written or None,
+                )
+            return ended, changed
 
         ended, changed = await self._pipeline.guarded.command(authored, run, caller)
         result = self._bash_result(caller, ended, changed)
@@ -321,9 +331,13 @@ class WorkspaceTools:
         return self._pipeline.guarded.result(
             caller,
             changes=changed.changes,
-            written=[Written(path=change.path, kind=change.kind, from_=change.from_) for change in changed.changes],
+            written=_written(changed),
             diagnostics=diagnostics,
         )
+
+
+def _written(changed: ChangedFiles) -> list[Written]:
+    return [Written(path=change.path, kind=change.kind, from_=change.from_) for change in changed.changes]
 
 
 Stream = Literal["stdout", "stderr"]
