@@ -166,7 +166,7 @@ def _print_status(terminal: Terminal, state: dict[str, Any]) -> None:
     out.print(f"state directory: {state['stateDir']}")
 
 
-def stop(root: RootOption = None) -> None:
+def stop(root: RootOption = None, as_json: JsonOption = False) -> None:
     """Works for a daemon of any version; exit code 0 also when none runs."""
     found = checked_root(root)
 
@@ -175,7 +175,11 @@ def stop(root: RootOption = None) -> None:
 
         return await stop_daemon(found)
 
-    typer.echo(run(work()))
+    ended = run(work())
+    if as_json:
+        Terminal.of(as_json).show({"stop": ended})
+    else:
+        typer.echo(ended)
 
 
 def _surface(name: str) -> Any:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from devtools_lsp import discovery
 from devtools_lsp.client import Client
-from devtools_lsp.errors import DevToolsError
+from devtools_lsp.errors import BadArgumentError, DevToolsError
 
 EXIT_OK = 0
 EXIT_ERROR_DIAGNOSTICS = 1
@@ -81,7 +81,7 @@ def read_json(text: str | None, what: str) -> Any:
     try:
         return json.loads(source)
     except ValueError as error:
-        raise typer.BadParameter(f"{what} is not valid JSON: {error}") from None
+        refuse(BadArgumentError(f"{what} is not valid JSON: {error}", reason="malformed"))
 
 
 def tell_version(client: Client) -> None:

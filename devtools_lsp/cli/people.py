@@ -161,7 +161,8 @@ def log(
     path = discovery.state_directory(found) / "activity.jsonl"
     terminal = Terminal.of(as_json)
     if not path.is_file():
-        terminal.out.print("no activity yet")
+        if not as_json:
+            terminal.out.print("no activity yet")
         return
     for line in path.read_text(encoding="utf-8").splitlines()[-lines:]:
         if as_json:
