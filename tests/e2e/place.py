@@ -28,6 +28,13 @@ ALLOW = '[gate]\nmode = "allow"\n'
 ASK = '[gate]\nmode = "editor"\n'
 RUFF = '[engines.ruff]\npreset = "ruff"\n'
 BASEDPYRIGHT = '[engines.basedpyright]\npreset = "basedpyright"\n'
+MISSING = """
+[engines.gone]
+kind = "language-server"
+command = ["no-such-server"]
+extensions = ["py"]
+capabilities = ["check"]
+"""
 _FAULTS = re.compile(r"Traceback|Error\b.*was never|never retrieved| ERROR ")
 
 Content = str | bytes
@@ -143,6 +150,12 @@ class Place:
         left = until(lambda: psutil.wait_procs(family, timeout=10), "the processes of the daemon to be looked at")[1]
         assert not left, f"left running: {left}"
 
+    def wait_end(self, code: int = 0) -> None:
+        """It ends without our doing."""
+        assert self.process is not None
+        assert self.process.wait(WAIT_S) == code, self.stderr
+        self._forget()
+
     def _forget(self) -> None:
         for wire in self.wires:
             wire.close()
@@ -205,7 +218,9 @@ class Place:
 
     # -- the terminal --------------------------------------------------------------------------------------------
 
-    def cli(self, *arguments: str, stdin: str = "", rooted: bool = True) -> subprocess.CompletedProcess[str]:
+    def cli(
+        self, *arguments: str, stdin: str = "", rooted: bool = True, timeout_s: float = 60
+    ) -> subprocess.CompletedProcess[str]:
         root = ["--root", str(self.root)] if rooted else []
         return subprocess.run(
             [PROGRAM, arguments[0], *root, *arguments[1:]],
@@ -215,7 +230,7 @@ class Place:
             encoding="utf-8",
             env=self.env,
             cwd=self.root,
-            timeout=60,
+            timeout=timeout_s,
             check=False,
         )
 

@@ -1,0 +1,370 @@
+"""The commands of a terminal: exit codes, what goes to which stream, and that a daemon is started when none runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.e2e.place import ALLOW, ASK, MISSING, PROGRAM, RUFF, Place, edit_of, op, until
+
+
+@pytest.fixture(scope="module")
+def place(new_place: Callable[..., Place]) -> Place:
+    return new_place(ALLOW + RUFF, {"clean.py": "VALUE = 1\n", "bad.py": "import os\nprint(nothing)\n"})
+
+
+@pytest.fixture(autouse=True)
+def visit(place: Place) -> Iterator[None]:
+    yield from place.visit()
+
+
+@pytest.fixture
+def idle(new_place: Callable[..., Place]) -> Iterator[Place]:
+    """A root without a daemon; one that a command starts meanwhile ends with the test."""
+    found = new_place(ALLOW, {"a.txt": "a\n"}, start=False)
+    yield found
+    assert found.cli("stop").returncode == 0
+
+
+def error_object(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The object on standard error of a command that was refused."""
+    assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
+    assert done.stdout == ""
+    found = json.loads(done.stderr.splitlines()[-1])
+    assert {"code", "message", "retry"} <= set(found)
+    return found
+
+
+def test_a_call_that_is_ok(place: Place):
+    done = place.cli("call", "edit", "--args", json.dumps(edit_of("clean.py", "VALUE = 1", "VALUE = 2")))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("ok: 1 file changed")
+    assert "clean.py +1 -1" in done.stdout
+    assert place.text("clean.py") == "VALUE = 2\n"
+
+
+def test_a_call_as_json_and_from_standard_input(place: Place):
+    done = place.cli("call", "read_lines", "--json", stdin=json.dumps({"path": "bad.py", "start": 1, "end": 1}))
+    assert (done.returncode, done.stderr) == (0, "")
+    result = json.loads(done.stdout)
+    assert result["reads"]["bad.py"]["text"] == "import os\n"
+    assert result["summary"]
+
+
+def test_error_diagnostics_are_exit_code_1(place: Place):
+    done = place.cli("call", "lint", "--args", '{"paths": ["bad.py"]}')
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "bad.py:2:7: error F821" in done.stdout
+    assert "[ruff]" in done.stdout
+    done = place.cli("call", "lint", "--json", "--args", '{"paths": ["bad.py"]}')
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["ok"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("edit", "--args", json.dumps(edit_of("clean.py", "absent", ""))), "E_DEV_STEP_FAILED"),
+        (("edit", "--args", json.dumps(edit_of("../x", "a", "b"))), "E_DEV_POLICY"),
+        (("edit", "--args", "[1]"), "E_DEV_BAD_ARG"),
+        (("edit", "--args", "{no json"), "E_DEV_BAD_ARG"),
+        (("edit", "--args", ""), "E_DEV_BAD_ARG"),
+        (("fly", "--args", "{}"), "E_DEV_UNKNOWN_STEP"),
+        (("check", "--args", '{"paths": ["clean.py"]}'), "E_DEV_ENGINE_REQUIRED"),
+    ],
+)
+def test_what_is_refused_is_exit_code_2_with_the_error_object(place: Place, arguments: tuple[str, ...], code: str):
+    assert error_object(place.cli("call", *arguments))["code"] == code
+
+
+def test_a_plan(place: Place):
+    place.put({"plan.py": "import os\n"})
+    ops = json.dumps([op("lint", fix=True), op("write")])
+    done = place.cli("plan", "plan.py", "--ops", ops, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["written"] == [{"path": "plan.py", "kind": "modified"}]
+    assert place.text("plan.py") == ""
+    assert error_object(place.cli("plan", "--ops", "[]"))["code"] == "E_DEV_BAD_ARG"
+    undone = place.cli("undo", "--json")
+    assert undone.returncode == 0, undone.stderr
+    assert place.text("plan.py") == "import os\n"
+
+
+def test_the_agents_name_reaches_the_log(place: Place):
+    place.cli("call", "read_lines", "--agent", "robot", "--args", '{"path": "clean.py", "start": 1}')
+    place.cli("call", "read_lines", "--args", '{"path": "clean.py", "start": 1}')
+    assert [line["agent"] for line in place.activity(event="gate")[-4:]] == ["robot", "robot", "terminal", "terminal"]
+    shown = place.cli("log", "-n", "2")
+    assert shown.returncode == 0
+    assert "read_lines" in shown.stdout
+    lines = place.cli("log", "--json", "-n", "2").stdout.splitlines()
+    assert [json.loads(line)["step"] for line in lines] == ["acquire", "read_lines"]
+
+
+def test_a_session_remembers_what_was_read(place: Place):
+    place.put({"s.txt": "a\n"})
+    replace = ("call", "edit_file", "--surface", "workspace", "--args")
+    arguments = json.dumps({"path": "s.txt", "old_string": "a", "new_string": "b"})
+    read = ("call", "read_file", "--surface", "workspace", "--args", '{"path": "s.txt"}')
+    assert place.cli(*read).returncode == 0
+    assert error_object(place.cli(*replace, arguments))["code"] == "E_DEV_NOT_READ"
+    assert place.cli(*read, "--session", "night").returncode == 0
+    assert place.cli(*replace, arguments, "--session", "night").returncode == 0
+    assert place.text("s.txt") == "b\n"
+
+
+def test_output_of_a_command_goes_to_standard_error_line_by_line(place: Place):
+    command = json.dumps({"command": "echo one; echo two"})
+    done = place.cli("call", "bash", "--surface", "workspace", "--json", "--args", command)
+    assert done.returncode == 0
+    assert done.stderr == "one\ntwo\n"
+    assert json.loads(done.stdout)["data"]["stdout"] == "one\ntwo\n"
+
+
+def test_status(place: Place):
+    done = place.cli("status", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    status = json.loads(done.stdout)
+    assert (status["pid"], status["root"]) == (place.pid, str(place.root))
+    shown = place.cli("status").stdout
+    assert "ruff" in shown
+    assert str(place.pid) in shown
+
+
+def test_tools(place: Place):
+    done = place.cli("tools", "--json", "--surface", "composite")
+    assert [tool["name"] for tool in json.loads(done.stdout)] == ["dev_plan"]
+
+
+def test_without_a_daemon_a_question_about_it_is_refused(idle: Place):
+    for command in (("status", "--json"), ("approvals",), ("approve", "x")):
+        data = error_object(idle.cli(*command))
+        assert "devtools-lsp serve" in data["message"]
+    assert idle.cli("log", "--json").stdout == ""
+
+
+def test_a_call_starts_a_daemon_that_stays(idle: Place):
+    first = idle.cli("call", "edit", "--args", json.dumps(edit_of("a.txt", "a", "b")))
+    assert first.returncode == 0, first.stderr
+    assert idle.text("a.txt") == "b\n"
+    pid = json.loads(idle.cli("status", "--json").stdout)["pid"]
+    assert idle.cli("call", "edit", "--args", json.dumps(edit_of("a.txt", "b", "c"))).returncode == 0
+    assert json.loads(idle.cli("status", "--json").stdout)["pid"] == pid
+    done = idle.cli("stop", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"stop": "stopped"})
+    # Nobody may be there to reap a daemon whose starter is gone.
+    until(
+        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "its process to end"
+    )
+
+
+def test_the_root_is_the_nearest_directory_up_with_a_mark(idle: Place):
+    below = idle.root / "src" / "deep"
+    below.mkdir(parents=True)
+    done = subprocess.run(
+        [PROGRAM, "call", "read_lines", "--args", '{"path": "a.txt", "start": 1}'],
+        cwd=below, env=idle.env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    nowhere = idle.base / "nowhere"
+    nowhere.mkdir()
+    done = subprocess.run(
+        [PROGRAM, "status"], cwd=nowhere, env=idle.env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "--root" in error_object(done)["message"]
+
+
+@pytest.mark.parametrize(
+    ("command", "root"), [("serve", "/"), ("serve", "{home}"), ("status", "{base}/absent"), ("init", "{root}/clean.py")]
+)
+def test_roots_that_are_refused(place: Place, command: str, root: str):
+    """P104."""
+    named = root.format(home=place.env["HOME"], base=place.base, root=place.root)
+    done = place.cli(command, "--root", named, rooted=False)
+    assert error_object(done)["code"] == "E_INVALID_DEV_PIPELINE_CONFIG"
+
+
+def test_one_daemon_for_a_root(place: Place):
+    data = error_object(place.cli("serve"))
+    assert str(place.pid) in data["message"]
+
+
+def test_a_configuration_that_is_wrong_is_told_at_the_start(new_place: Callable[..., Place]):
+    place = new_place('[gate]\nmoed = "allow"\n', start=False)
+    for command in (("serve",), ("call", "edit", "--args", "{}")):
+        data = error_object(place.cli(*command))
+        assert "mode" in data["message"]
+        assert "devtools.toml" in data["message"]
+
+
+# -- people ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_person_watches_and_decides_in_terminals(new_place: Callable[..., Place]):
+    place = new_place(ASK, {"a.txt": "a\n"})
+    watching = subprocess.Popen(
+        [PROGRAM, "approvals", "--root", place.root, "--watch", "--json"],
+        env=place.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert watching.stdout is not None
+    try:
+        _until_somebody_watches(place)
+        agent = place.agent("ada")
+        call = agent.begin_edit("a.txt", "a", "b")
+        shown = next(entry for line in watching.stdout if (entry := json.loads(line))["agent"] == "ada")
+        listed = json.loads(place.cli("approvals", "--json").stdout)
+        assert [entry["id"] for entry in listed] == [shown["id"]]
+        text = place.cli("approvals").stdout
+        assert "-a" in text
+        assert "+b" in text
+        denied = place.cli("deny", shown["id"], "--note", "not today")
+        assert (denied.returncode, denied.stdout.strip()) == (0, f"{shown['id']}: denied by terminal")
+        assert agent.error(call)["note"] == "not today"
+        late = place.cli("approve", shown["id"], "--json")
+        assert late.returncode == 2
+        assert json.loads(late.stdout)["status"] == "denied"
+        call = agent.begin_edit("a.txt", "a", "b")
+        shown = json.loads(watching.stdout.readline())
+        approved = place.cli("approve", shown["id"].partition("-")[0], "--remember", "--json")
+        assert json.loads(approved.stdout)["status"] == "approved"
+        assert agent.wire.result(call)["written"]
+        assert agent.edit("a.txt", "b", "c")["written"]
+        waiting = place.cli("call", "edit", "--args", json.dumps(edit_of("a.txt", "nothing", "")))
+        assert waiting.returncode == 2
+    finally:
+        watching.terminate()
+        watching.communicate(timeout=20)
+
+
+def _until_somebody_watches(place: Place) -> None:
+    place.put({"probe.txt": "a\n"})
+    probe = place.agent("probe")
+
+    def waits() -> bool:
+        call = probe.begin_edit("probe.txt", "a", "b")
+        until(lambda: probe.approvals() or any(m.get("id") == call for m in probe.wire.messages), "an outcome")
+        if not probe.approvals():
+            return False
+        probe.wire.notify("$/cancelRequest", {"id": call})
+        return probe.error(call)["code"] == "E_DEV_CANCELLED"
+
+    until(waits, "the terminal to watch")
+
+
+def test_a_call_that_waits_says_whom_to_ask(new_place: Callable[..., Place]):
+    place = new_place(ASK, {"a.txt": "a\n"})
+    terminal = place.terminal()
+    terminal.wire.request("devtools/approvals", {"watch": True})
+    calling = subprocess.Popen(
+        [PROGRAM, "call", "edit", "--root", place.root, "--args", json.dumps(edit_of("a.txt", "a", "b"))],
+        env=place.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    (item,) = terminal.waiting()
+    assert calling.stderr is not None
+    assert f"devtools-lsp approve {item['id']}" in calling.stderr.readline()
+    terminal.decide(item["id"], approve=False)
+    _, stderr = calling.communicate(timeout=30)
+    assert calling.returncode == 2
+    assert json.loads(stderr.splitlines()[-1])["reason"] == "denied"
+
+
+def test_an_interrupted_call_withdraws_its_question(new_place: Callable[..., Place]):
+    place = new_place(ASK, {"a.txt": "a\n"})
+    terminal = place.terminal()
+    terminal.wire.request("devtools/approvals", {"watch": True})
+    calling = subprocess.Popen(
+        [PROGRAM, "call", "edit", "--root", place.root, "--args", json.dumps(edit_of("a.txt", "a", "b"))],
+        env=place.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    terminal.waiting()
+    calling.send_signal(signal.SIGINT)
+    calling.communicate(timeout=30)
+    assert calling.returncode == 130
+    assert terminal.wire.wait_told("devtools/approvalResolved")["status"] == "withdrawn"
+
+
+# -- setting up -----------------------------------------------------------------------------------------------------
+
+
+def test_init_finds_what_is_installed_and_the_projects_interpreter(new_place: Callable[..., Place], engines: None):
+    place = new_place("", {"a.py": "x = 1\n", "pyproject.toml": '[project]\nname = "p"\nversion = "0"\n'}, start=False)
+    interpreter = place.root / ".venv" / "bin" / "python"
+    interpreter.parent.mkdir(parents=True)
+    interpreter.symlink_to(Path(os.path.realpath(PROGRAM.parent / "python")))
+    (place.root / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    dry = place.cli("init", "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert not (place.root / "devtools.toml").exists()
+    done = place.cli("init", "--json")
+    assert done.returncode == 0, done.stderr
+    assert {"ruff", "basedpyright"} <= set(json.loads(done.stdout)["engines"])
+    written = place.text("devtools.toml")
+    assert written == dry.stdout
+    assert ".venv" in written
+    assert error_object(place.cli("init"))["code"] == "E_INVALID_DEV_PIPELINE_CONFIG"
+    assert place.text("devtools.toml") == written
+    place.start()
+    assert {"ruff", "basedpyright"} <= {engine["id"] for engine in place.agent().status()["engines"]}
+
+
+def test_doctor_starts_each_engine_and_says_what_to_mend(new_place: Callable[..., Place], engines: None):
+    place = new_place(ALLOW + RUFF + MISSING, {"a.py": "x = 1\n"}, start=False)
+    done = place.cli("doctor", "--json")
+    assert done.returncode == 2
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert checks["engine ruff"]["ok"] is True
+    assert checks["engine gone"]["ok"] is False
+    assert "no-such-server" in checks["engine gone"]["message"] + checks["engine gone"].get("remedy", "")
+    text = place.cli("doctor").stdout
+    assert "FAIL engine gone" in text
+    assert (place.root / "a.py").read_text() == "x = 1\n"
+
+
+def test_a_foreign_thing_at_the_place_of_the_socket_is_not_touched(new_place: Callable[..., Place]):
+    """P109."""
+    place = new_place(ALLOW, start=False)
+    victim = place.base / "victim"
+    victim.write_text("precious\n")
+    runtime = place.base / "run" / "devtools-lsp"
+    runtime.symlink_to(place.base / "elsewhere")
+    assert error_object(place.cli("serve"))["code"] == "E_DEV_POLICY"
+    runtime.unlink()
+    place.start()
+    path = Path(place.socket)
+    place.stop()
+    path.symlink_to(victim)
+    assert error_object(place.cli("serve"))["code"] == "E_DEV_POLICY"
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        assert place.cli("serve").returncode == 2
+    assert victim.read_text() == "precious\n"
+    assert place.cli("status").returncode == 2
+    place.start()  # the socket of one that is gone is stale, and is replaced
+
+
+def test_the_socket_and_its_directory_are_private(place: Place):
+    path = Path(place.socket)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert place.state.stat().st_mode & 0o777 == 0o700
+    assert path.name == f"{hashlib.sha256(str(place.root).encode()).hexdigest()[:16]}.sock"
+
+
+def test_the_socket_may_be_chosen(new_place: Callable[..., Place]):
+    place = new_place(ALLOW, {"a.txt": "a\n"}, start=False)
+    place.env["DEVTOOLS_LSP_SOCKET"] = str(place.base / "chosen.sock")
+    place.start()
+    assert place.socket == str(place.base / "chosen.sock")
+    assert place.cli("status").returncode == 0
