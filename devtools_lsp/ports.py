@@ -198,6 +198,10 @@ class Gauntlet(Protocol):
         """
         ...
 
+    async def screen_many(self, raws: Sequence[tuple[str, Access]]) -> list[str]:
+        """`screen` for paths that a plan will read or mutate together: what only all of them show is refused, too."""
+        ...
+
     async def commit(self, permit: Permit, mutations: Sequence[Mutation], landed: Callable[[Mutation], None]) -> None:
         """All eight stages for each mutation, in the order given; `landed` is called as each reaches the disk.
 
