@@ -23,7 +23,7 @@ def malformed(message: str, line: int, *, path: str | None = None) -> BadArgumen
 
 
 def authored_path(path: str, line: int) -> str:
-    """A path with its empty and `.` segments left out, by text alone; a leading slash and `..` stay as written.
+    """A path with its empty and `.` segments left out, by text alone; leading slashes and `..` stay as written.
 
     Raises the error for a path that is empty or longer than any file system takes.
     """
@@ -32,7 +32,8 @@ def authored_path(path: str, line: int) -> str:
     kept = "/".join(segment for segment in path.split("/") if segment not in ("", "."))
     if not kept:
         raise malformed("a path is missing", line)
-    return "/" + kept if path.startswith("/") else kept
+    # Two of them make a UNC path, which is refused for what it is.
+    return path[: len(path) - len(path.lstrip("/"))] + kept
 
 
 def open_ends(rows: Sequence[PatchLine], marks: Mapping[int, int]) -> tuple[bool, bool]:
