@@ -109,7 +109,10 @@ class Adapter:
             configuration = next((path for path in ends if is_pyproject(path)), None)
             if configuration is not None:
                 policy.judge_content(configuration, [mutation.data, *[await self.read(path) for path in ends]])
-        arriving = [mutation.path for mutation in mutations if mutation.kind != "delete"]
+        await self.judge_layouts(policy, [mutation.path for mutation in mutations if mutation.kind != "delete"])
+
+    async def judge_layouts(self, policy: PathPolicy, arriving: Sequence[str]) -> None:
+        """Refuse paths that would be written in, or would make, what git takes for a repository."""
         created = created_below(arriving)
         standing: set[tuple[str, str]] = set()
         for directory in dict.fromkeys(place for path in arriving for place in ancestors(path)):

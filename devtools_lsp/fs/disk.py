@@ -13,10 +13,12 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Literal, TypeVar
 
 from devtools_lsp.errors import DevToolsError, PolicyError
 from devtools_lsp.fs.effects import conflict
+from devtools_lsp.fs.layout import created_below, judge_layouts
 from devtools_lsp.fs.names import check_creatable
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.protected import Protected
@@ -151,15 +153,29 @@ class LocalDisk:
     def examine_many(self, paths: Sequence[tuple[str, Access]]) -> None:
         """Stages 5 and 6 on the disk: every existing component is opened and judged, up to the first missing one.
 
-        Nothing is changed; the first refusal is raised.
+        Paths to be written are judged together, too: what would become a repository. Nothing is changed; the first
+        refusal is raised.
         """
         self.walk.require_in_place()
         protected = self.policy.protected() if self.policy is not None else None
+        arriving: dict[str, bool] = {}
         with BatchWalk(self.walk) as batch:
             for path, access in paths:
-                self._examine(batch, path, access, protected)
+                real, absent = self._examine(batch, path, access, protected)
+                if access in ("write", "create"):
+                    arriving[real] = absent
+            if self.policy is not None and arriving:
+                coming = created_below(path for path, absent in arriving.items() if absent)
+                judge_layouts(self.policy, list(arriving), coming, partial(self._stands, batch))
 
-    def _examine(self, batch: BatchWalk, path: str, access: Access, protected: Protected | None) -> None:
+    def _stands(self, batch: BatchWalk, directory: str, name: str) -> bool:
+        path = f"{directory}/{name}" if directory else name
+        with self._refusing("look at", path):
+            trail = batch.walk(path, follow=False)
+            return not trail.missing and trail.status is not None
+
+    def _examine(self, batch: BatchWalk, path: str, access: Access, protected: Protected | None) -> tuple[str, bool]:
+        """The resolved path, and whether nothing is there."""
         with self._refusing("look at", path):
             trail = batch.walk(path, follow=access == "read" or self.follow)
             real = trail.path
@@ -175,6 +191,7 @@ class LocalDisk:
                     check_creatable((*trail.missing, trail.name), path)
                 elif not stat.S_ISREG(trail.status.st_mode) and not stat.S_ISDIR(trail.status.st_mode):
                     raise not_regular("write", path)
+            return real, trail.status is None
 
     # -- single changes ------------------------------------------------------------------------------------------
 

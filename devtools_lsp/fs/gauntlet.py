@@ -84,7 +84,7 @@ class WriteGauntlet:
         return (await self.screen_many([(raw, access)]))[0]
 
     async def screen_many(self, raws: Sequence[tuple[str, Access]]) -> list[str]:
-        """`screen` for many paths in one go; the first refusal is raised."""
+        """`screen` for many paths in one go, which are judged together, too; the first refusal is raised."""
         ends: list[tuple[str, Access]] = []
         for raw, access in raws:
             path = self.lexical(raw)
@@ -102,6 +102,9 @@ class WriteGauntlet:
             for path, access in below:
                 self._required_policy(path).judge(path, access)
                 await self._adapter.missing_above(path, access, looked)
+            arriving = [path for path, access in below if access in ("write", "create")]
+            if arriving:
+                await self._adapter.judge_layouts(self._required_policy(arriving[0]), arriving)
         for path, access in below:
             if access != "read" and is_pyproject(path):
                 self._required_policy(path).judge_content(path, [await self._adapter.read(path)])

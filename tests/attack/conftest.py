@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.attack.daemon import ALLOW, Daemon, Nursery
+from tests.attack.daemon import ALLOW, PLACE, Daemon, Nursery
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """As pytest's own, but at `PLACE`: these tests sync thousands of times."""
+    with tempfile.TemporaryDirectory(prefix="atk-", dir=PLACE, ignore_cleanup_errors=True) as directory:
+        yield Path(directory).resolve()
 
 
 @pytest.fixture(scope="session")

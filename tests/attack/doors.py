@@ -16,8 +16,10 @@ from devtools_lsp.agent.forge import Invocation, forge_dev_tools
 from devtools_lsp.agent.sessions import SessionMemory
 from devtools_lsp.agent.workspace_tools import WorkspaceTools
 from devtools_lsp.core.delta import Delta
+from devtools_lsp.errors import PolicyError
 from devtools_lsp.fs.local import LocalFileSystem
 from devtools_lsp.fs.policy import PathPolicy
+from devtools_lsp.paths import relative_path
 from devtools_lsp.pipeline.pipeline import DevPipeline
 from devtools_lsp.ports import Cancellation, Capability, Decision, DevEngine, EngineCall, Facade, GateCall, GateContext
 from tests.attack.wire import envelope
@@ -31,17 +33,20 @@ SPARE = "spare/file.txt"
 TRIGGER = "trigger.in-place"
 """A file that holds NEW already, so that a format of it lets nobody but the in-place engine do anything."""
 
-EVERYTHING = ("**", "**/.*", "**/.*/**", "**/.*/.*", "**/.*/.*/**", "**/.*/**/.*")
-
 
 @dataclass
 class Entrance:
-    """A pipeline with its gate, its engines and what they were told to do, and the stages that paths passed."""
+    """A pipeline, the questions that its gate was asked, and engines that do what they are told.
+
+    The in-place engine's `scope` is what a test says; `acquired` are files that its step acquires beside its own. The
+    other engines rewrite to NEW.
+    """
 
     root: Path
     file_system: Any
     policy: PathPolicy | None
-    stages: list[tuple[str, str]] = field(default_factory=list)
+    scope: tuple[str, ...] = ("**",)
+    acquired: tuple[str, ...] = ()
     questions: list[GateCall] = field(default_factory=list)
     in_place: Callable[[Facade], Awaitable[None]] | None = None
 
@@ -51,23 +56,7 @@ class Entrance:
             file_system=self.file_system,
             policy=self.policy,
             gate=self._approve,
-            engines=[
-                DevEngine("rewriter", formats=(Capability(self._rewrite),)),
-                DevEngine("fixer", lints=(Capability(self._rewrite, fixable=True),)),
-                DevEngine(
-                    "in-place",
-                    formats=(
-                        Capability(
-                            self._run,
-                            extensions=frozenset({"in-place"}),
-                            generates=True,
-                            in_place=True,
-                            scope=EVERYTHING,
-                            needs=frozenset({"delete", "rename", "mkdir"}),
-                        ),
-                    ),
-                ),
-            ],
+            engines=self._engines,
             text="preserve",
         )
         self.granular = forge_dev_tools(self.pipeline, "granular")
@@ -76,13 +65,23 @@ class Entrance:
             self.pipeline, memory=SessionMemory(), deny=lambda _path: False, shell=None
         ).tools()
 
+    def _engines(self) -> list[DevEngine]:
+        needs = frozenset({"delete", "rename", "mkdir"})
+        in_place = Capability(
+            self._run, frozenset({"in-place"}), generates=True, in_place=True, scope=self.scope, needs=needs
+        )
+        return [
+            DevEngine("rewriter", formats=(Capability(self._rewrite),)),
+            DevEngine("fixer", lints=(Capability(self._rewrite, fixable=True),)),
+            DevEngine("in-place", formats=(in_place,)),
+        ]
+
     async def _approve(self, _context: GateContext, call: GateCall) -> Decision:
         self.questions.append(call)
         return Decision(approved=True, by="test")
 
-    @staticmethod
-    async def _rewrite(call: EngineCall) -> Delta:
-        if call.step == "lint" and not call.fix:
+    async def _rewrite(self, call: EngineCall) -> Delta:
+        if self.in_place is not None or (call.step == "lint" and not call.fix):
             return Delta()
         return Delta(changed={path: NEW for path in call.paths if call.texts[path] != NEW})
 
@@ -96,11 +95,11 @@ class Entrance:
         who = Invocation("attacker", "session", Cancellation())
         return await getattr(self, surface).find(tool).call(arguments, who, None)
 
-    async def in_facade(self, work: Callable[[Facade], Awaitable[None]]) -> None:
-        """Let the in-place engine do something, and nothing else take part."""
-        self.in_place = work
+    async def in_facade(self, work: Callable[[Facade], Awaitable[None]], *scope: str) -> None:
+        """Let the in-place engine do something within a scope (default: everything), and nothing else take part."""
+        self.in_place, self.scope = work, scope or ("**",)
         try:
-            await self.call("format", paths=[TRIGGER])
+            await self.call("format", paths=[TRIGGER, SPARE, *self.acquired])
         finally:
             self.in_place = None
 
@@ -181,19 +180,27 @@ async def edit_file(entrance: Entrance, path: str) -> Any:
 
 
 async def facade_write(entrance: Entrance, path: str) -> Any:
-    await entrance.in_facade(lambda facade: facade.write(path, NEW.encode()))
+    await entrance.in_facade(lambda facade: facade.write(path, NEW.encode()), _scoped(entrance, path))
 
 
 async def facade_delete(entrance: Entrance, path: str) -> Any:
-    await entrance.in_facade(lambda facade: facade.delete(path))
+    await entrance.in_facade(lambda facade: facade.delete(path), _scoped(entrance, path))
 
 
 async def facade_move_from(entrance: Entrance, path: str) -> Any:
-    await entrance.in_facade(lambda facade: facade.rename(path, ELSEWHERE))
+    await entrance.in_facade(lambda facade: facade.rename(path, ELSEWHERE), _scoped(entrance, path), ELSEWHERE)
 
 
 async def facade_move_to(entrance: Entrance, path: str) -> Any:
-    await entrance.in_facade(lambda facade: facade.rename(SPARE, path))
+    await entrance.in_facade(lambda facade: facade.rename(SPARE, path), _scoped(entrance, path), SPARE)
+
+
+def _scoped(entrance: Entrance, path: str) -> str:
+    """A scope that lets the path through to the judges behind it."""
+    try:
+        return relative_path(path, str(entrance.root)) or "**"
+    except PolicyError:
+        return "**"
 
 
 def _bytes(path: str) -> bytes:
@@ -215,3 +222,5 @@ CHANGE: tuple[Door, ...] = (
     facade_move_from,
 )
 DOORS = (*CREATE, *CHANGE)
+AWAY: tuple[Door, ...] = (patch_delete, patch_move_from, facade_delete, facade_move_from)
+"""Those that only take away what is at the path."""

@@ -8,7 +8,7 @@ import pytest
 
 from devtools_lsp.errors import DevToolsError
 from devtools_lsp.ports import Facade
-from tests.attack.doors import NEW, TRIGGER, Entrance, enter
+from tests.attack.doors import NEW, SPARE, TRIGGER, Entrance, enter
 
 
 @pytest.fixture
@@ -17,6 +17,8 @@ def entrance(tmp_path: Path):
     root.mkdir()
     (root / TRIGGER).write_text(NEW)
     (root / "bystander.txt").write_text("bystander\n")
+    (root / SPARE).parent.mkdir()
+    (root / SPARE).write_text(NEW)
     entrance = enter(root)
     yield entrance
     entrance.close()
