@@ -193,7 +193,9 @@ def place_over(staged: str, staging: int, name: str, directory: int, expected: P
     the target was another file or had other content, which is back in its place then, and FileNotFoundError when it
     was gone; StuckError when it could not be put back.
     """
-    if not exchange(staging, staged, directory, name):
+    # The target comes first: inotify then tells of it as gone and back. In the other order it has come and gone, of
+    # which watchers that fold events (VS Code's among them) make nothing, and the editor goes on showing the old text.
+    if not exchange(directory, name, staging, staged):
         if not _same_file(name, directory, expected):
             raise DisplacedError(name)
         os.rename(staged, name, src_dir_fd=staging, dst_dir_fd=directory)
@@ -217,7 +219,7 @@ def _swap_back(staged: str, staging: int, name: str, directory: int, ours: int) 
     """
     try:
         for _ in range(16):
-            exchange(staging, staged, directory, name)
+            exchange(directory, name, staging, staged)
             if inode_at(staged, staging) == ours:
                 return
     except OSError as error:
