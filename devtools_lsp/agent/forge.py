@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from devtools_lsp.agent.schemas import schema_of
+from devtools_lsp.agent.schemas import merged_arguments, schema_of
 from devtools_lsp.core.result import Result
 from devtools_lsp.errors import (
     BadArgumentError,
@@ -21,7 +21,7 @@ from devtools_lsp.errors import (
     UnknownStepError,
 )
 from devtools_lsp.pipeline.pipeline import DevPipeline, check_paths
-from devtools_lsp.pipeline.steps import STEP_ARGUMENTS, STEP_REQUIRES, OpName, StepArguments, require_object
+from devtools_lsp.pipeline.steps import STEP_ARGUMENTS, STEP_REQUIRES, OpName, require_object
 from devtools_lsp.ports import Cancellation
 
 SurfaceName = Literal["granular", "composite", "workspace"]
@@ -313,7 +313,7 @@ def _composite(pipeline: DevPipeline) -> Tool:
                     "type": "array",
                     "minItems": 1,
                     "description": "The steps, run in order on the files in memory.",
-                    "items": {"anyOf": [_op_schema(pipeline, step) for step in steps]},
+                    "items": _op_schema(pipeline, steps),
                 },
             },
             "required": ["paths", "ops"],
@@ -340,19 +340,25 @@ def _in_plan(pipeline: DevPipeline, step: OpName) -> bool:
     return not pipeline.read_only or step in READING
 
 
-def _op_schema(pipeline: DevPipeline, step: OpName) -> dict[str, Any]:
-    model: type[StepArguments] = STEP_ARGUMENTS[step]
-    keeps_fix = step != "lint" or (pipeline.offers_fix() and not pipeline.read_only)
-    arguments = schema_of(model, without=() if keeps_fix else ("fix",))
-    arguments["description"] = (model.__doc__ or "").strip()
-    required = ["step", "args"] if arguments.get("required") else ["step"]
+def _op_schema(pipeline: DevPipeline, steps: Sequence[OpName]) -> dict[str, Any]:
+    """One object that any op is, with the arguments of all steps; which step takes which is said in words.
+
+    Alternatives would say it in the schema, but harnesses exist that turn a node without `type` into a string, and
+    providers that refuse alternatives below an array.
+    """
+    fixes = pipeline.offers_fix() and not pipeline.read_only
+    shapes = {
+        step: schema_of(STEP_ARGUMENTS[step], without=("fix",) if step == "lint" and not fixes else ())
+        for step in steps
+    }
+    meanings = [f"{step}: {(STEP_ARGUMENTS[step].__doc__ or '').strip()}" for step in steps]
     return {
         "type": "object",
         "properties": {
-            "step": {"type": "string", "enum": [step], "description": "The step's name."},
-            "args": arguments,
+            "step": {"type": "string", "enum": list(steps), "description": " ".join(meanings)},
+            "args": merged_arguments(shapes),
             "label": {"type": "string", "description": "A name for this op; the key of what a read_lines returns."},
         },
-        "required": required,
+        "required": ["step"],
         "additionalProperties": False,
     }

@@ -1,15 +1,17 @@
 """JSON Schemas for tools, generated from the step models: the form that the common model providers accept.
 
-No `$ref`, nothing but an object at the top, a description on every property. One generator serves every surface.
+No `$ref`, no alternatives, a type on every node, an object at the top, a description on every property, and no keyword
+beyond those that all of them know: what a schema cannot say there, validation says. One generator serves every surface.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from pydantic import BaseModel
 
-_DROPPED = ("title", "default")
+_DROPPED = ("title", "default", "exclusiveMinimum", "exclusiveMaximum")
 
 
 def schema_of(model: type[BaseModel], *, without: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -23,6 +25,35 @@ def schema_of(model: type[BaseModel], *, without: tuple[str, ...] = ()) -> dict[
     if required:
         result["required"] = required
     return result
+
+
+def merged_arguments(shapes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The arguments of several steps as one object, by step the schema of each; `paths?` marks an optional one.
+
+    Steps that share an argument agree about its form; where they do not about its meaning, each one's is given.
+    """
+    properties: dict[str, Any] = {}
+    meanings: dict[str, dict[str, list[str]]] = {}
+    for step, shape in shapes.items():
+        for name, entry in shape["properties"].items():
+            properties.setdefault(name, dict(entry))
+            meanings.setdefault(name, {}).setdefault(entry["description"], []).append(step)
+    for name, said in meanings.items():
+        if len(said) > 1:
+            properties[name]["description"] = " ".join(f"{', '.join(steps)}: {text}" for text, steps in said.items())
+    taken = [f"{step}: {_signature(shape)}" for step, shape in shapes.items()]
+    return {
+        "type": "object",
+        "description": f"The step's arguments. {'; '.join(taken)}.",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def _signature(shape: Mapping[str, Any]) -> str:
+    required = shape.get("required", ())
+    names = [name if name in required else f"{name}?" for name in shape["properties"]]
+    return ", ".join(names) or "none"
 
 
 def _inline(node: Any, definitions: dict[str, Any]) -> Any:

@@ -78,7 +78,11 @@ class BashArguments(StepArguments):
         min_length=1, description="Shell command, run with `sh -c` at the workspace root."
     )
     timeout_secs: float | None = Field(
-        default=None, gt=0, le=3600, strict=False, description="Time limit in seconds; default: the configured one."
+        default=None,
+        gt=0,
+        le=3600,
+        strict=False,
+        description="Time limit in seconds, at most 3600; default: the configured one.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,12 @@ from typing import Any
 import pytest
 
 from devtools_lsp.agent.forge import Invocation, forge_dev_tools
+from devtools_lsp.agent.schemas import schema_of
+from devtools_lsp.agent.sessions import SessionMemory
+from devtools_lsp.agent.shell import ShellSettings
+from devtools_lsp.agent.workspace_tools import WorkspaceTools
 from devtools_lsp.errors import DevToolsError
+from devtools_lsp.pipeline.steps import STEP_ARGUMENTS
 from devtools_lsp.ports import Cancellation
 from tests.contract.bench import Scene, finder, formatter
 
@@ -37,24 +43,40 @@ def everything(scene: Scene) -> Scene:
     return scene
 
 
-def walk(node: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(node, dict):
-        yield node
-        for entry in node.values():
-            yield from walk(entry)
-    elif isinstance(node, list):
-        for entry in node:
-            yield from walk(entry)
+PORTABLE = {
+    "type", "description", "properties", "required", "items", "enum", "minimum", "maximum", "minLength", "minItems",
+    "additionalProperties", "examples",
+}  # fmt: skip
+"""Keywords that a function declaration of any common provider may carry, or that every harness knows to leave out."""
 
 
-@pytest.mark.parametrize("surface", ["granular", "composite"])
+def nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every schema inside a schema; property names and examples are none."""
+    yield schema
+    for entry in schema.get("properties", {}).values():
+        yield from nodes(entry)
+    if "items" in schema:
+        yield from nodes(schema["items"])
+
+
+@pytest.mark.parametrize("surface", ["granular", "composite", "workspace"])
 def test_schemas_are_what_model_providers_accept(scene: Scene, surface):
-    for tool in forge_dev_tools(everything(scene).pipeline, surface).to_wire():
+    """What OpenAI, Anthropic and Gemini take as a function's parameters, and what harnesses make of it on the way.
+
+    Gemini refuses alternatives below an array and exclusive bounds; Codex turns a node without a type into a string.
+    """
+    pipeline = everything(scene).pipeline
+    if surface == "workspace":
+        shell = ShellSettings()
+        tools = WorkspaceTools(pipeline, memory=SessionMemory(), deny=lambda _path: False, shell=shell).tools()
+    else:
+        tools = forge_dev_tools(pipeline, surface)
+    for tool in tools.to_wire():
+        assert re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}", tool["name"])
+        assert 0 < len(tool["description"]) <= 1024
         schema = tool["inputSchema"]
         assert schema["type"] == "object"
-        assert "anyOf" not in schema
         assert schema["examples"]
-        assert tool["description"]
         assert set(tool["annotations"]) == {
             "title",
             "readOnlyHint",
@@ -62,13 +84,31 @@ def test_schemas_are_what_model_providers_accept(scene: Scene, surface):
             "idempotentHint",
             "openWorldHint",
         }
-        for node in walk(schema):
-            assert "$ref" not in node
-            assert {"type": "null"} not in node.get("anyOf", [])
-            if node.get("type") == "object" and "properties" in node:
+        for node in nodes(schema):
+            assert isinstance(node["type"], str)
+            assert set(node) <= PORTABLE
+            assert all(isinstance(value, str) for value in node.get("enum", ()))
+            if node["type"] == "array":
+                assert "items" in node
+            if node["type"] == "object":
                 assert node["additionalProperties"] is False
+                assert set(node.get("required", ())) <= set(node["properties"])
                 for name, entry in node["properties"].items():
-                    assert "description" in entry, f"{tool['name']}: {name} has no description"
+                    assert entry.get("description"), f"{tool['name']}: {name} has no description"
+
+
+def test_a_plans_arguments_say_which_step_takes_which(scene: Scene):
+    (plan,) = forge_dev_tools(everything(scene).pipeline, "composite").to_wire()
+    args = plan["inputSchema"]["properties"]["ops"]["items"]["properties"]["args"]
+    assert args["description"] == (
+        "The step's arguments. read_lines: path, start, end?; edit: path, edits; apply_patch: patch; write: paths?; "
+        "format: paths?; lint: paths?, fix?; check: none."
+    )
+    for step, model in STEP_ARGUMENTS.items():
+        for name, entry in schema_of(model)["properties"].items():
+            merged = {key: value for key, value in args["properties"][name].items() if key != "description"}
+            alone = {key: value for key, value in entry.items() if key != "description"}
+            assert merged == alone, f"{step} and an earlier step differ about {name}"
 
 
 def test_the_examples_are_valid_calls(scene: Scene):
@@ -107,9 +147,7 @@ def test_a_step_that_no_engine_serves_is_not_offered(scene: Scene):
     assert "do not retry" in caught.value.message
     assert caught.value.alternatives == ["read_lines", "edit", "apply_patch", "check"]
     (plan,) = forge_dev_tools(scene.pipeline, "composite").to_wire()
-    offered = [
-        entry["properties"]["step"]["enum"][0] for entry in plan["inputSchema"]["properties"]["ops"]["items"]["anyOf"]
-    ]
+    offered = plan["inputSchema"]["properties"]["ops"]["items"]["properties"]["step"]["enum"]
     assert offered == ["read_lines", "edit", "apply_patch", "write", "check"]
 
 
@@ -129,9 +167,7 @@ def test_read_only_hides_what_changes_files(scene: Scene):
         tools.find("edit")
     assert caught.value.code == "E_DEV_READ_ONLY"
     (plan,) = forge_dev_tools(scene.pipeline, "composite").to_wire()
-    offered = [
-        entry["properties"]["step"]["enum"][0] for entry in plan["inputSchema"]["properties"]["ops"]["items"]["anyOf"]
-    ]
+    offered = plan["inputSchema"]["properties"]["ops"]["items"]["properties"]["step"]["enum"]
     assert offered == ["read_lines", "lint", "check"]
     assert plan["annotations"]["readOnlyHint"] is True
 
