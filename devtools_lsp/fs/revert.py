@@ -64,7 +64,7 @@ class Reverter:
         known = _has_inode(displaced, entry.before) or _has_inode(displaced, entry.after)
         if ours and displaced is not None and not known:
             # Killed between the swap and the comparison: what came out was not what had to be there.
-            exchange(staging, staged, directory, name)
+            exchange(directory, name, staging, staged)
             return "kept"
         if not ours:
             placed = not _has_inode(displaced, entry.after)
@@ -154,7 +154,7 @@ class Reverter:
         if current is None:
             move_into_gap(place, back, directory, name)
         elif _known(current, entry.before) or _known(current, entry.after):
-            exchange(place, back, directory, name)
+            exchange(directory, name, place, back)
         else:
             keep_beside(back, place, name, directory)
         return True
