@@ -84,11 +84,10 @@ export class Approvals implements vscode.Disposable {
     }
   }
 
-  async denyWithNote(id: string): Promise<void> {
-    const note = await vscode.window.showInputBox({
-      title: this.waiting.get(id)?.headline ?? "Deny",
-      prompt: "Why not? The agent is told.",
-    });
+  /** Deny and say why; asked for unless it is given, as by a key binding of the person's own. */
+  async denyWithNote(id: string, given?: string): Promise<void> {
+    const title = this.waiting.get(id)?.headline ?? "Deny";
+    const note = given ?? (await vscode.window.showInputBox({ title, prompt: "Why not? The agent is told." }));
     if (note !== undefined) {
       await this.decide(id, { approve: false, ...(note === "" ? {} : { note }) });
     }

@@ -60,6 +60,7 @@ export class Connection implements vscode.Disposable {
   private client: LanguageClient | undefined;
   private current: ConnectionState = "stopped";
   private failures = 0;
+  private why: string | undefined;
   private timer: NodeJS.Timeout | undefined;
   private disposed = false;
 
@@ -71,6 +72,11 @@ export class Connection implements vscode.Disposable {
 
   get state(): ConnectionState {
     return this.current;
+  }
+
+  /** Why it could not be reached the last time. */
+  get trouble(): string | undefined {
+    return this.why;
   }
 
   /** The client while it is connected. */
@@ -140,11 +146,13 @@ export class Connection implements vscode.Disposable {
     try {
       await client.start();
     } catch (problem) {
-      this.parts.output.warn(`${this.root}: ${String(problem)}`);
+      this.why = problem instanceof Error ? problem.message : String(problem);
+      this.parts.output.warn(`${this.root}: ${this.why}`);
       lost();
       return;
     }
     if (this.client === client) {
+      this.why = undefined;
       this.become("connected");
     }
   }

@@ -208,7 +208,9 @@ function registerCommands(roots: Workspace, approvals: Approvals): vscode.Dispos
   return [
     onApproval("devtools.approve", (id) => approvals.decide(id, { approve: true })),
     onApproval("devtools.deny", (id) => approvals.decide(id, { approve: false })),
-    onApproval("devtools.denyWithNote", (id) => approvals.denyWithNote(id)),
+    onApproval("devtools.denyWithNote", (id, target) =>
+      approvals.denyWithNote(id, target !== undefined && "note" in target ? target.note : undefined),
+    ),
     onApproval("devtools.rememberAndApprove", (id) => approvals.decide(id, { approve: true, remember: true })),
     onApproval("devtools.showDiff", (id) => approvals.show(id)),
     onApproval("devtools.choose", (id) => approvals.show(id)),

@@ -98,7 +98,9 @@ export class StatusItem implements vscode.Disposable {
       waiting > 0 ? "$(bell-dot)" : away === undefined ? (following ? "$(eye)" : "$(shield)") : iconOf(away.state);
     this.item.text = waiting > 0 ? `${icon} ${waiting} waiting` : `${icon} devtools`;
     this.item.backgroundColor = waiting > 0 ? new vscode.ThemeColor("statusBarItem.warningBackground") : undefined;
-    this.item.tooltip = connections.map((one) => `${one.root}: ${one.state}`).join("\n");
+    this.item.tooltip = connections
+      .map((one) => `${one.root}: ${one.state}${one.trouble === undefined ? "" : ` (${one.trouble})`}`)
+      .join("\n");
     this.item.command =
       waiting > 0 ? "devtools.choose" : away?.state === "stopped" ? "devtools.start" : "devtools.status";
     this.item.show();

@@ -1,0 +1,43 @@
+"""The extension inside the real extension host; the scenes are in host/index.cjs."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+RUFF = '[engines.ruff]\npreset = "ruff"\n[gate]\nmode = "editor"\n'
+
+
+@pytest.mark.timeout(240)
+def test_scenes_inside_the_extension_host(new_project: Any, code_server: Any, vsix: Path, tool: Any):
+    tool("ruff")
+    project = new_project(
+        {"app.py": "eins 🙂\nzwei\ndrei\n", "other.py": "x = 1\ny = 1\n", "wide.py": "x = '🙂'; import os\n"},
+        configuration=RUFF,
+    )
+    project.env["DAEMON_PID"] = str(project.process.pid)
+    settings = {"devtools.landed.brightSeconds": 1, "devtools.landed.fadingSeconds": 1, "devtools.ask": "silent"}
+    server = code_server(project, **settings)
+    server.install(vsix)
+    server.start()
+    # The tests come with an extension of their own; the one under test is the packaged one.
+    page = server.open(
+        {
+            "extensionDevelopmentPath": server.remote(HERE / "host"),
+            "extensionTestsPath": server.remote(HERE / "host" / "index.cjs"),
+            "skipWelcome": "true",
+        }
+    )
+    try:
+        code = page.exits.get(timeout=200)
+    except queue.Empty:
+        page.picture("extension-host-failed")
+        code = "no end"
+    told = [line for line in page.logged if line.startswith(("ok   ", "FAIL ", "done "))]
+    print("\n".join(told))
+    assert code == 0, "\n".join([*(told or page.logged[-20:]), server.logs()])
+    assert any(line.startswith("done ") and line.endswith(", 0 failed") for line in told)
