@@ -17,6 +17,7 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from devtools_lsp.errors import DevToolsError, PolicyError
+from devtools_lsp.fs.carrying import PartlyLandedError
 from devtools_lsp.fs.effects import conflict
 from devtools_lsp.fs.layout import created_below, judge_layouts
 from devtools_lsp.fs.names import check_creatable
@@ -25,7 +26,6 @@ from devtools_lsp.fs.protected import Protected
 from devtools_lsp.fs.refusals import not_found, not_regular, refusal
 from devtools_lsp.fs.staging import (
     DisplacedError,
-    inode_at,
     open_regular,
     place_new,
     place_over,
@@ -204,7 +204,7 @@ class LocalDisk:
             except FileNotFoundError:
                 check_creatable([trail.name], path)
                 write_staged(temporary, trail.descriptor, data, like=None)
-                with self._removing(temporary, trail.descriptor):
+                with self._unless_placed(temporary, trail.descriptor):
                     place_new(temporary, trail.descriptor, trail.name, trail.descriptor)
             else:
                 try:
@@ -212,12 +212,14 @@ class LocalDisk:
                     ours = write_staged(temporary, trail.descriptor, data, like=like)
                 finally:
                     os.close(like)
-                with self._removing(temporary, trail.descriptor):
+                with self._unless_placed(temporary, trail.descriptor):
                     try:
                         place_over(temporary, trail.descriptor, trail.name, trail.descriptor, before, ours)
                     except (DisplacedError, FileNotFoundError) as error:
                         raise conflict({path: "its content is another"}) from error
-            _sync(trail.descriptor)
+            with self._done("write", path):
+                _remove(temporary, trail.descriptor)
+                _sync(trail.descriptor)
 
     def delete(self, path: str) -> None:
         """Delete one regular file."""
@@ -230,8 +232,9 @@ class LocalDisk:
                 take_away(trail.name, trail.descriptor, aside, trail.descriptor, before)
             except DisplacedError as error:
                 raise conflict({path: "its content is another"}) from error
-            os.unlink(aside, dir_fd=trail.descriptor)
-            _sync(trail.descriptor)
+            with self._done("delete", path):
+                os.unlink(aside, dir_fd=trail.descriptor)
+                _sync(trail.descriptor)
 
     def rename(self, source: str, target: str) -> None:
         """Move one regular file to where nothing is."""
@@ -243,8 +246,9 @@ class LocalDisk:
             os.close(open_regular(old.name, old.descriptor)[0])
             check_creatable([new.name], target)
             place_new(old.name, old.descriptor, new.name, new.descriptor)
-            _sync(new.descriptor)
-            _sync(old.descriptor)
+            with self._done("move", target):
+                _sync(new.descriptor)
+                _sync(old.descriptor)
 
     def mkdir(self, path: str) -> None:
         """Make one directory; its parent exists, and so may it."""
@@ -253,7 +257,8 @@ class LocalDisk:
                 return
             check_creatable([trail.name], path)
             os.mkdir(trail.name, 0o777, dir_fd=trail.descriptor)
-            _sync(trail.descriptor)
+            with self._done("make the directory", path):
+                _sync(trail.descriptor)
 
     @contextlib.contextmanager
     def _mutated(self, path: str, access: Access, *, directory: bool = False) -> Generator[Trail]:
@@ -269,13 +274,28 @@ class LocalDisk:
             yield trail
 
     @contextlib.contextmanager
-    def _removing(self, temporary: str, directory: int) -> Generator[None]:
-        """Leave no temporary behind, whether it was moved into place, swapped for the old file, or not used."""
+    def _unless_placed(self, temporary: str, directory: int) -> Generator[None]:
+        """Leave no temporary behind when it could not be put into place."""
         try:
             yield
-        finally:
-            if inode_at(temporary, directory) is not None:
-                os.unlink(temporary, dir_fd=directory)
+        except BaseException:
+            _remove(temporary, directory)
+            raise
+
+    @contextlib.contextmanager
+    def _done(self, doing: str, path: str) -> Generator[None]:
+        """What comes after a change that everybody can see already: when it fails, the change is told as landed."""
+        try:
+            yield
+        except OSError as error:
+            cause = refusal(error, doing, path)
+            failure = PartlyLandedError(
+                f"{cause.message}; it was done all the same, but may not outlast a power cut, and a file named "
+                ".devtools-lsp-*.tmp may be left beside it",
+                path=path,
+            )
+            failure.landed = frozenset({path})
+            raise failure from error
 
     # -- errors --------------------------------------------------------------------------------------------------
 
@@ -315,6 +335,12 @@ def _stat_of(trail: Trail, path: str) -> FileStat:
     if trail.missing or trail.status is None:
         raise not_found(path)
     return FileStat(_kind(trail.status.st_mode), trail.status.st_size)
+
+
+def _remove(temporary: str, directory: int) -> None:
+    """Remove a temporary, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=directory)
 
 
 def _sync(directory: int) -> None:

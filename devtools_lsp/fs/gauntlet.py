@@ -11,7 +11,7 @@ too. On the local file system `symlinks` and `mutation` are called from its thre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -187,8 +187,7 @@ class WriteGauntlet:
             _report(mutations, landed)
             raise
         except PartlyLandedError as error:
-            pairs = zip(translated, mutations, strict=True)
-            _report([here for there, here in pairs if there.path in error.landed], landed)
+            _report(_stayed(list(zip(translated, mutations, strict=True)), error.landed), landed)
             raise
         finally:
             witness.ends()
@@ -245,7 +244,7 @@ class WriteGauntlet:
             self._pass("mutation", mutation.path)
             try:
                 await self._adapter.apply(mutation)
-            except LandedThenCancelled:
+            except (LandedThenCancelled, PartlyLandedError):
                 _report([original], landed)
                 raise
             finally:
@@ -285,6 +284,25 @@ class _Stages:
         if self._on_stage is not None and self._begun:
             for path in self._paths:
                 self._on_stage("errors", path)
+
+
+def _stayed(pairs: Sequence[tuple[Mutation, Mutation]], landed: Collection[str]) -> list[Mutation]:
+    """What of a list is on the disk, given the paths that hold their new state: (as the disk names it, as authored).
+
+    A move is two changes there. Of one that came half-way the half is told: the new file, or that the old one is gone.
+    """
+    stayed: list[Mutation] = []
+    moved_on = {there.source for there, _ in pairs}
+    written = {there.path for there, _ in pairs if there.kind == "write"}
+    for there, here in pairs:
+        arrived, source = there.path in landed, here.source
+        if source is None or (arrived and there.source in landed):
+            stayed += [here] if arrived else []
+        elif arrived and there.path not in written:
+            stayed.append(Mutation("write", here.path))
+        elif not arrived and there.source in landed and there.path not in moved_on:
+            stayed.append(Mutation("delete", source))
+    return stayed
 
 
 def _report(mutations: Sequence[Mutation | None], landed: Landed) -> None:
