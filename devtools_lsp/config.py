@@ -38,8 +38,8 @@ class WorkspaceSection(Section):
 
     text: Literal["preserve", "normalize"] = Field(
         default="preserve",
-        description="`preserve` keeps line ends, byte order marks and encodings; `normalize` rewrites a changed file as "
-        "UTF-8 with LF and says so.",
+        description="`preserve` keeps line ends, byte order marks and encodings; `normalize` rewrites a changed file "
+        "as UTF-8 with LF and says so.",
     )
     symlinks: Literal["reject", "inside"] = Field(
         default="reject",
@@ -71,7 +71,7 @@ class GateSection(Section):
         default=300, gt=0, strict=False, description="Seconds until an approval that nobody answers is declined."
     )
     preview_deadline_s: float = Field(
-        default=2, gt=0, strict=False, description="Seconds that the checkers may take to say what a change would break."
+        default=2, gt=0, strict=False, description="Seconds that checkers may take to say what a change would break."
     )
     no_editor: Literal["fail", "wait"] = Field(
         default="fail", description="With nobody attached: decline at once, or wait for somebody."
@@ -98,7 +98,7 @@ class PolicySection(Section):
             "**/id_rsa",
             "**/id_ecdsa",
             "**/id_ed25519",
-        ]
+        ],
     )
 
 

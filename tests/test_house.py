@@ -51,7 +51,7 @@ def test_importing_the_package_loads_nothing_else():
 
 def test_ci_runs_the_test_line_of_the_readme():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"<!-- tests -->(.*?)<!-- /tests -->", readme, re.S)
+    block = re.search(r"<!-- tests -->(.*?)<!-- /tests -->", readme, re.DOTALL)
     assert block is not None
     assert "pytest" in block.group(1)
     assert "README.md" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

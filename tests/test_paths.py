@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from devtools_lsp.errors import BadArgumentError, PolicyError
 from devtools_lsp.paths import PathPattern, extension_of, is_pattern, parent_of, relative_path, segment_matches
 
-SEEDED = settings(derandomize=True, deadline=None, max_examples=120)
+SEEDED = settings(derandomize=True, deadline=None, max_examples=100)
 ROOT = "/srv/project"
 
 
