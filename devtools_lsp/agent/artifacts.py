@@ -96,9 +96,8 @@ class ArtifactStore:
         entry = _Entry(born=self._clock.time(), result=result)
         with self._lock:
             self._entries[handle] = entry
+            # The caller is the event loop: what exceeds a bound by this one is removed by the thread that writes.
             entry.pending = self._writer.submit(self._write, handle, entry)
-            evicted = self._evict()
-        self._remove(evicted)
         return SpooledJsonArtifact(handle, total)
 
     async def read(self, handle: str) -> bytes:
@@ -193,6 +192,9 @@ class ArtifactStore:
         except (OSError, TypeError, ValueError):
             # Kept in memory then: the handle is out, and bounds by count and age still hold.
             _log.exception("an artifact could not be written to %s; it is kept in memory", self._directory)
+            with self._lock:
+                evicted = self._evict()
+            self._remove(evicted)
             return
         with self._lock:
             if len(data) > self._max_bytes:
