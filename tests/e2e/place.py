@@ -219,8 +219,9 @@ class Place:
     # -- the terminal --------------------------------------------------------------------------------------------
 
     def cli(
-        self, *arguments: str, stdin: str = "", rooted: bool = True, timeout_s: float = 60
+        self, *arguments: str, stdin: str = "", rooted: bool = True, cwd: Path | None = None, timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
         root = ["--root", str(self.root)] if rooted else []
         return subprocess.run(
             [PROGRAM, arguments[0], *root, *arguments[1:]],
@@ -229,7 +230,7 @@ class Place:
             text=True,
             encoding="utf-8",
             env=self.env,
-            cwd=self.root,
+            cwd=cwd or self.root,
             timeout=timeout_s,
             check=False,
         )

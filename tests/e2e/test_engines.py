@@ -190,7 +190,9 @@ def test_an_engine_that_is_killed_comes_back(place: Place, agent: Agent):
     )
     assert agent.call("lint", {"paths": ["a.py"]})["ok"]
     assert after["generation"] > before["generation"]
-    assert [line["verdict"] for line in place.activity(event="engine", by="ruff")][-2:] == ["died", "started"]
+    verdicts = [line["verdict"] for line in place.activity(event="engine", by="ruff")]
+    assert verdicts[0] == verdicts[-1] == "started"
+    assert set(verdicts) & {"died", "failed"}
 
 
 def test_no_zombies_while_it_runs(place: Place, agent: Agent):
@@ -203,28 +205,8 @@ def test_no_zombies_while_it_runs(place: Place, agent: Agent):
     until(lambda: not zombies(), "every child to be reaped")
 
 
-@pytest.mark.parametrize(
-    "rounds", [pytest.param(1, id="once"), pytest.param(5, id="five times", marks=pytest.mark.full)]
-)
-def test_no_engine_survives_a_killed_daemon(new_place: Callable[..., Place], engines: None, rounds: int):
-    """P99: five seconds after SIGKILL nothing of it is left, and the next one works."""
-    place = new_place(ALLOW + RUFF + BASEDPYRIGHT, {"a.py": "VALUE = 1\n"})
-    for _ in range(rounds):
-        agent = place.agent(surface="workspace")
-        agent.call("check", {"paths": ["a.py"]}, surface="granular")
-        agent.begin("bash", {"command": "touch running; setsid sleep 300 & sleep 300"})
-        until(lambda: (place.root / "running").exists(), "the command to run")
-        family = place.kill()
-        assert len(family) >= 3
-        _, left = psutil.wait_procs([process for process in family if alive(process)], timeout=5)
-        assert not [process for process in left if alive(process)]
-        (place.root / "running").unlink()
-        place.start()
-        assert place.agent().call("check", {"paths": ["a.py"]})["ok"]
-
-
 def test_engines_come_and_go_with_the_configuration(place: Place):
-    """The last test of its daemon: what is removed ends, and its findings with it."""
+    """What is removed ends, and its findings with it."""
     place.put({"late.py": "import os\n"})
     editor = place.editor()
     agent = place.agent()
@@ -238,3 +220,22 @@ def test_engines_come_and_go_with_the_configuration(place: Place):
     until(lambda: "ruff" not in [entry["source"] for entry in editor.shown("late.py")], "its findings to go")
     place.reconfigure(ALLOW + BASEDPYRIGHT + RUFF)
     assert agent.call("lint", {"paths": ["late.py"]})["counts"]["warning"]
+
+
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(1, id="once"), pytest.param(5, id="five times", marks=pytest.mark.full)]
+)
+def test_no_engine_survives_a_killed_daemon(place: Place, rounds: int):
+    """P99: five seconds after SIGKILL nothing of it is left, and the next one works."""
+    for _ in range(rounds):
+        agent = place.agent(surface="workspace")
+        agent.call("check", {"paths": ["a.py"]}, surface="granular")
+        agent.begin("bash", {"command": "touch running; setsid sleep 300 & sleep 300"})
+        until(lambda: (place.root / "running").exists(), "the command to run")
+        family = place.kill()
+        assert len(family) >= 3
+        _, left = psutil.wait_procs([process for process in family if alive(process)], timeout=5)
+        assert not [process for process in left if alive(process)]
+        (place.root / "running").unlink()
+        place.start()
+        assert place.agent().call("check", {"paths": ["a.py"]})["ok"]

@@ -224,13 +224,19 @@ def test_other_clients_are_served_while_one_reads_a_huge_file(place: Place, agen
 # -- killed in the middle -------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def mortal(new_place: Callable[..., Place]) -> Place:
+    """A root of its own, whose daemon is killed and started again."""
+    return new_place(ALLOW)
+
+
 @pytest.mark.parametrize(
     "rounds",
-    [pytest.param(3, id="short"), pytest.param(50, id="long", marks=[pytest.mark.full, pytest.mark.timeout(1200)])],
+    [pytest.param(2, id="short"), pytest.param(50, id="long", marks=[pytest.mark.full, pytest.mark.timeout(1200)])],
 )
-def test_killed_while_writing_seven_megabytes(new_place: Callable[..., Place], rounds: int):
+def test_killed_while_writing_seven_megabytes(mortal: Place, rounds: int):
     """I7, P48: the old content or the new one, every time; nothing stray is found by a search afterwards."""
-    place = new_place(ALLOW)
+    place = mortal
     new = "new line of some length\n" * (7 * 2**20 // 24)
     old = "old\n"
     chance = random.Random(48)
@@ -253,14 +259,15 @@ def test_killed_while_writing_seven_megabytes(new_place: Callable[..., Place], r
     assert outcomes
 
 
-def test_killed_while_a_plan_writes_many_files(new_place: Callable[..., Place]):
+def test_killed_while_a_plan_writes_many_files(mortal: Place):
     """I7: all old or all new, and the restart says which."""
-    place = new_place(ALLOW)
+    place = mortal
+    (place.root / "big.txt").unlink(missing_ok=True)
     names = [f"f{number:02}.txt" for number in range(40)]
     chance = random.Random(7)
     lines = [line for name in names for line in (f"*** Update File: {name}", "@@", "-old", "+new")]
     patch = "\n".join(["*** Begin Patch", *lines, "*** End Patch", ""])
-    for _ in range(3):
+    for _ in range(2):
         place.put(dict.fromkeys(names, "old\n"))
         place.agent().begin("apply_patch", {"patch": patch})
         deadline = time.monotonic() + chance.uniform(0.002, 0.06)

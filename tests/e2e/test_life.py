@@ -132,91 +132,109 @@ def test_no_approval_makes_a_configuration_of_ours(place: Place):
 # -- restarts -------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def mortal_place(new_place: Callable[..., Place]) -> Place:
+    rules = '[[gate.rules]]\nstep = "bash"\ndecision = "allow"\n'
+    free = '[[gate.rules]]\nstep = "edit"\npaths = ["free/**"]\ndecision = "allow"\n'
+    return new_place(ASK + rules + free, start=False)
+
+
+@pytest.fixture
+def mortal(mortal_place: Place) -> Place:
+    """A daemon that a test may end; the next one starts it again."""
+    if mortal_place.process is None:
+        mortal_place.start()
+    return mortal_place
+
+
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_what_waited_is_lost_with_the_daemon(new_place: Callable[..., Place], how: str):
+def test_what_waited_is_lost_with_the_daemon(mortal: Place, how: str):
     """P97, 8.0.9: it cannot be decided any more, and nothing of it is applied."""
-    place = new_place(ASK, {"a.txt": "a\n"})
-    editor = place.editor()
-    agent = place.agent()
+    mortal.put({"a.txt": "a\n"})
+    editor = mortal.editor()
+    agent = mortal.agent()
     call = agent.begin_edit("a.txt", "a", "b")
     approval = editor.wait_mark("a.txt")["data"]["approvalId"]
     if how == "stop":
-        assert place.process is not None
-        place.process.send_signal(signal.SIGTERM)
-        data = agent.error(call)
-        assert data["code"] == "E_DEV_CANCELLED"
+        assert mortal.process is not None
+        mortal.process.send_signal(signal.SIGTERM)
+        assert agent.error(call)["code"] == "E_DEV_CANCELLED"
         editor.wire.wait_closed()
-        place.wait_end()
+        mortal.wait_end()
     else:
-        place.kill()
-    place.put({"a.txt": "mine\n"})
-    place.start()
-    assert place.terminal().approvals() == []
-    late = place.terminal().decide(approval, approve=True)
+        mortal.kill()
+    mortal.put({"a.txt": "mine\n"})
+    mortal.start()
+    assert mortal.terminal().approvals() == []
+    late = mortal.terminal().decide(approval, approve=True)
     assert late == {"id": approval, "status": "lost", "applied": False, "by": "daemon"}
-    editor = place.editor()
+    editor = mortal.editor()
     assert editor.marks("a.txt") == []
-    assert place.text("a.txt") == "mine\n"
-    assert place.agent().status()["pendingApprovals"] == 0
+    assert mortal.text("a.txt") == "mine\n"
+    assert mortal.agent().status()["pendingApprovals"] == 0
 
 
-def test_undo_and_artifacts_outlive_a_restart(new_place: Callable[..., Place]):
-    place = new_place(ALLOW, {"a.txt": "a\n", "b.txt": "b\n"})
-    agent = place.agent()
-    first = agent.edit("a.txt", "a", "A")
-    agent.edit("b.txt", "b", "B")
-    place.kill()
-    place.start()
-    agent = place.agent()
+def test_undo_and_artifacts_outlive_a_restart(mortal: Place):
+    mortal.put({"free/a.txt": "a\n", "free/b.txt": "b\n"})
+    agent = mortal.agent()
+    first = agent.edit("free/a.txt", "a", "A")
+    second = agent.edit("free/b.txt", "b", "B")
+    mortal.kill()
+    mortal.start()
+    agent, editor = mortal.agent(), mortal.editor()
     page = agent.wire.request("devtools/artifact", {"handle": first["artifact"]["handle"]})
     assert page == {"items": [], "offset": 0, "total": 0}
-    undone = agent.wire.request("devtools/undo", {"plan": first["plan"]})
-    assert undone["written"] == [{"path": "a.txt", "kind": "modified"}]
-    assert (place.text("a.txt"), place.text("b.txt")) == ("a\n", "B\n")
-    place.put({"b.txt": "person\n"})
-    data = agent.wire.refused("devtools/undo", {})["data"]
-    assert (data["code"], data["paths"]) == ("E_DEV_CONFLICT", ["b.txt"])
-    assert place.text("b.txt") == "person\n"
+    call = agent.wire.start("devtools/undo", {"plan": first["plan"]})
+    editor.choose("free/a.txt", "Approve")
+    assert agent.wire.result(call)["written"] == [{"path": "free/a.txt", "kind": "modified"}]
+    assert (mortal.text("free/a.txt"), mortal.text("free/b.txt")) == ("a\n", "B\n")
+    mortal.put({"free/b.txt": "person\n"})
+    data = agent.wire.refused("devtools/undo", {"plan": second["plan"]})["data"]
+    assert (data["code"], data["paths"]) == ("E_DEV_CONFLICT", ["free/b.txt"])
+    assert agent.wire.refused("devtools/undo", {"plan": "p-unknown"})["data"]["code"] == "E_DEV_BAD_ARG"
+    assert mortal.text("free/b.txt") == "person\n"
 
 
-def test_stop_answers_what_runs_and_waits_for_nobody(new_place: Callable[..., Place]):
+def test_stop_answers_what_runs_and_waits_for_nobody(mortal: Place):
     """`stop` always works: with a question open, a command running, an editor attached and a client that is deaf."""
-    place = new_place(ASK + '[[gate.rules]]\nstep = "bash"\ndecision = "allow"\n', {"a.txt": "a\n"})
-    place.editor()
-    deaf = place.wire()
+    mortal.put({"a.txt": "a\n"})
+    mortal.editor()
+    deaf = mortal.wire()
     deaf.raw(b"Content-Length: 500\r\n\r\n{")
-    agent = place.agent(surface="workspace")
+    agent = mortal.agent(surface="workspace")
     edit = agent.begin("edit", edit_of("a.txt", "a", "b"), surface="granular")
     bash = agent.begin("bash", {"command": "touch began; trap '' TERM; sleep 300"})
-    until(lambda: (place.root / "began").exists() and agent.status()["pendingApprovals"], "both to wait")
+    until(lambda: (mortal.root / "began").exists() and agent.status()["pendingApprovals"], "both to wait")
     started = time.monotonic()
-    done = place.cli("stop")
+    done = mortal.cli("stop")
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started < 30
     assert agent.error(edit)["code"] == "E_DEV_CANCELLED"
     data = agent.error(bash)
     assert (data["code"], data["step"]) == ("E_DEV_CANCELLED", "bash")
     assert data["written"] == [{"path": "began", "kind": "added"}]
-    assert place.text("a.txt") == "a\n"
-    place.wait_end()
-    assert place.cli("stop").returncode == 0  # and again, when none runs
+    assert mortal.text("a.txt") == "a\n"
+    mortal.wait_end()
+    assert mortal.cli("stop").returncode == 0  # and again, when none runs
 
 
-def test_any_client_may_ask_it_to_stop_in_any_version(place: Place, new_place: Callable[..., Place]):
-    place = new_place(ALLOW)
-    wire = place.wire()
+def test_any_client_may_ask_it_to_stop(mortal: Place):
+    """Whatever its version: nothing has to be agreed upon first."""
+    wire = mortal.wire()
     wire.start("devtools/stop")
     wire.wait_closed()
-    place.wait_end()
+    mortal.wait_end()
 
 
-def test_it_ends_by_itself_when_nobody_comes(new_place: Callable[..., Place]):
-    place = new_place(ALLOW + "[daemon]\nidle_exit_s = 0.5\n")
-    agent = place.agent()
-    time.sleep(0.7)  # what is shown is that nothing happens meanwhile: a client is there
-    assert agent.status()["pid"]
+def test_it_ends_by_itself_when_nobody_comes(mortal_place: Place):
+    mortal_place.configure(ALLOW + "[daemon]\nidle_exit_s = 0.5\n")
+    mortal_place.start()
+    agent = mortal_place.agent()
+    began = time.monotonic()
+    while time.monotonic() - began < 0.8:
+        assert agent.status()["pid"] == mortal_place.pid
     agent.wire.close()
-    place.wait_end()
+    mortal_place.wait_end()
 
 
 @pytest.mark.full
@@ -228,10 +246,3 @@ def test_stop_ends_a_daemon_that_hangs(new_place: Callable[..., Place]):
     done = place.cli("stop", timeout_s=110)
     assert (done.returncode, done.stdout) == (0, "killed\n")
     place.wait_end(-signal.SIGKILL)
-
-
-def test_the_log_of_a_daemon_that_a_command_started_is_kept(new_place: Callable[..., Place]):
-    place = new_place(ALLOW, {"a.txt": "a\n"}, start=False)
-    assert place.cli("call", "read_lines", "--args", '{"path": "a.txt", "start": 1}').returncode == 0
-    assert (place.state / "daemon.log").stat().st_mode & 0o777 == 0o600
-    assert place.cli("stop").returncode == 0

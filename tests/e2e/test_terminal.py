@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.place import ALLOW, ASK, MISSING, PROGRAM, RUFF, Place, edit_of, op, until
+from tests.e2e.place import ALLOW, ASK, MISSING, PROGRAM, RUFF, Agent, Place, edit_of, op, until
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,16 @@ def idle(new_place: Callable[..., Place]) -> Iterator[Place]:
     found = new_place(ALLOW, {"a.txt": "a\n"}, start=False)
     yield found
     assert found.cli("stop").returncode == 0
+
+
+@pytest.fixture(scope="module")
+def asking(new_place: Callable[..., Place]) -> Place:
+    """A daemon that asks, at a socket that was chosen."""
+    found = new_place(ASK, {"a.txt": "a\n"}, start=False)
+    found.env["DEVTOOLS_LSP_SOCKET"] = str(found.base / "chosen.sock")
+    found.start()
+    assert found.socket == str(found.base / "chosen.sock")
+    return found
 
 
 def error_object(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -75,10 +85,8 @@ def test_error_diagnostics_are_exit_code_1(place: Place):
     ("arguments", "code"),
     [
         (("edit", "--args", json.dumps(edit_of("clean.py", "absent", ""))), "E_DEV_STEP_FAILED"),
-        (("edit", "--args", json.dumps(edit_of("../x", "a", "b"))), "E_DEV_POLICY"),
         (("edit", "--args", "[1]"), "E_DEV_BAD_ARG"),
         (("edit", "--args", "{no json"), "E_DEV_BAD_ARG"),
-        (("edit", "--args", ""), "E_DEV_BAD_ARG"),
         (("fly", "--args", "{}"), "E_DEV_UNKNOWN_STEP"),
         (("check", "--args", '{"paths": ["clean.py"]}'), "E_DEV_ENGINE_REQUIRED"),
     ],
@@ -101,9 +109,10 @@ def test_a_plan(place: Place):
 
 
 def test_the_agents_name_reaches_the_log(place: Place):
+    before = [line["agent"] for line in place.activity(event="gate")]
+    assert set(before) == {"terminal"}
     place.cli("call", "read_lines", "--agent", "robot", "--args", '{"path": "clean.py", "start": 1}')
-    place.cli("call", "read_lines", "--args", '{"path": "clean.py", "start": 1}')
-    assert [line["agent"] for line in place.activity(event="gate")[-4:]] == ["robot", "robot", "terminal", "terminal"]
+    assert [line["agent"] for line in place.activity(event="gate")[len(before) :]] == ["robot", "robot"]
     shown = place.cli("log", "-n", "2")
     assert shown.returncode == 0
     assert "read_lines" in shown.stdout
@@ -116,7 +125,6 @@ def test_a_session_remembers_what_was_read(place: Place):
     replace = ("call", "edit_file", "--surface", "workspace", "--args")
     arguments = json.dumps({"path": "s.txt", "old_string": "a", "new_string": "b"})
     read = ("call", "read_file", "--surface", "workspace", "--args", '{"path": "s.txt"}')
-    assert place.cli(*read).returncode == 0
     assert error_object(place.cli(*replace, arguments))["code"] == "E_DEV_NOT_READ"
     assert place.cli(*read, "--session", "night").returncode == 0
     assert place.cli(*replace, arguments, "--session", "night").returncode == 0
@@ -147,6 +155,9 @@ def test_tools(place: Place):
 
 
 def test_without_a_daemon_a_question_about_it_is_refused(idle: Place):
+    nowhere = idle.base / "nowhere"
+    nowhere.mkdir()
+    assert "--root" in error_object(idle.cli("status", rooted=False, cwd=nowhere))["message"]
     for command in (("status", "--json"), ("approvals",), ("approve", "x")):
         data = error_object(idle.cli(*command))
         assert "devtools-lsp serve" in data["message"]
@@ -158,30 +169,20 @@ def test_a_call_starts_a_daemon_that_stays(idle: Place):
     assert first.returncode == 0, first.stderr
     assert idle.text("a.txt") == "b\n"
     pid = json.loads(idle.cli("status", "--json").stdout)["pid"]
-    assert idle.cli("call", "edit", "--args", json.dumps(edit_of("a.txt", "b", "c"))).returncode == 0
+    # From a directory below, without --root: the nearest one up that has a mark of a project is the root.
+    below = idle.root / "src" / "deep"
+    below.mkdir(parents=True)
+    edit = json.dumps(edit_of("a.txt", "b", "c"))
+    assert idle.cli("call", "edit", "--args", edit, rooted=False, cwd=below).returncode == 0
+    assert idle.text("a.txt") == "c\n"
     assert json.loads(idle.cli("status", "--json").stdout)["pid"] == pid
+    assert (idle.state / "daemon.log").stat().st_mode & 0o777 == 0o600
     done = idle.cli("stop", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"stop": "stopped"})
     # Nobody may be there to reap a daemon whose starter is gone.
     until(
         lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "its process to end"
     )
-
-
-def test_the_root_is_the_nearest_directory_up_with_a_mark(idle: Place):
-    below = idle.root / "src" / "deep"
-    below.mkdir(parents=True)
-    done = subprocess.run(
-        [PROGRAM, "call", "read_lines", "--args", '{"path": "a.txt", "start": 1}'],
-        cwd=below, env=idle.env, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    nowhere = idle.base / "nowhere"
-    nowhere.mkdir()
-    done = subprocess.run(
-        [PROGRAM, "status"], cwd=nowhere, env=idle.env, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert "--root" in error_object(done)["message"]
 
 
 @pytest.mark.parametrize(
@@ -210,8 +211,9 @@ def test_a_configuration_that_is_wrong_is_told_at_the_start(new_place: Callable[
 # -- people ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_person_watches_and_decides_in_terminals(new_place: Callable[..., Place]):
-    place = new_place(ASK, {"a.txt": "a\n"})
+def test_a_person_watches_and_decides_in_terminals(asking: Place):
+    place = asking
+    place.put({"a.txt": "a\n"})
     watching = subprocess.Popen(
         [PROGRAM, "approvals", "--root", place.root, "--watch", "--json"],
         env=place.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -239,8 +241,6 @@ def test_a_person_watches_and_decides_in_terminals(new_place: Callable[..., Plac
         assert json.loads(approved.stdout)["status"] == "approved"
         assert agent.wire.result(call)["written"]
         assert agent.edit("a.txt", "b", "c")["written"]
-        waiting = place.cli("call", "edit", "--args", json.dumps(edit_of("a.txt", "nothing", "")))
-        assert waiting.returncode == 2
     finally:
         watching.terminate()
         watching.communicate(timeout=20)
@@ -261,15 +261,28 @@ def _until_somebody_watches(place: Place) -> None:
     until(waits, "the terminal to watch")
 
 
-def test_a_call_that_waits_says_whom_to_ask(new_place: Callable[..., Place]):
-    place = new_place(ASK, {"a.txt": "a\n"})
-    terminal = place.terminal()
+@pytest.fixture
+def waiting_call(asking: Place) -> Iterator[tuple[subprocess.Popen[str], Agent]]:
+    """`call edit` in a terminal, and the terminal that is asked about it."""
+    visit = asking.visit()
+    next(visit)
+    asking.put({"a.txt": "a\n"})
+    terminal = asking.terminal()
     terminal.wire.request("devtools/approvals", {"watch": True})
     calling = subprocess.Popen(
-        [PROGRAM, "call", "edit", "--root", place.root, "--args", json.dumps(edit_of("a.txt", "a", "b"))],
-        env=place.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [PROGRAM, "call", "edit", "--root", asking.root, "--args", json.dumps(edit_of("a.txt", "a", "b"))],
+        env=asking.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    (item,) = terminal.waiting()
+    terminal.waiting()
+    yield calling, terminal
+    calling.kill()
+    calling.communicate()
+    next(visit, None)
+
+
+def test_a_call_that_waits_says_whom_to_ask(waiting_call: tuple[subprocess.Popen[str], Agent]):
+    calling, terminal = waiting_call
+    (item,) = terminal.approvals()
     assert calling.stderr is not None
     assert f"devtools-lsp approve {item['id']}" in calling.stderr.readline()
     terminal.decide(item["id"], approve=False)
@@ -278,15 +291,8 @@ def test_a_call_that_waits_says_whom_to_ask(new_place: Callable[..., Place]):
     assert json.loads(stderr.splitlines()[-1])["reason"] == "denied"
 
 
-def test_an_interrupted_call_withdraws_its_question(new_place: Callable[..., Place]):
-    place = new_place(ASK, {"a.txt": "a\n"})
-    terminal = place.terminal()
-    terminal.wire.request("devtools/approvals", {"watch": True})
-    calling = subprocess.Popen(
-        [PROGRAM, "call", "edit", "--root", place.root, "--args", json.dumps(edit_of("a.txt", "a", "b"))],
-        env=place.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    terminal.waiting()
+def test_an_interrupted_call_withdraws_its_question(waiting_call: tuple[subprocess.Popen[str], Agent]):
+    calling, terminal = waiting_call
     calling.send_signal(signal.SIGINT)
     calling.communicate(timeout=30)
     assert calling.returncode == 130
@@ -325,11 +331,10 @@ def test_doctor_starts_each_engine_and_says_what_to_mend(new_place: Callable[...
     assert checks["engine ruff"]["ok"] is True
     assert checks["engine gone"]["ok"] is False
     assert "no-such-server" in checks["engine gone"]["message"] + checks["engine gone"].get("remedy", "")
-    text = place.cli("doctor").stdout
-    assert "FAIL engine gone" in text
     assert (place.root / "a.py").read_text() == "x = 1\n"
 
 
+@pytest.mark.full
 def test_a_foreign_thing_at_the_place_of_the_socket_is_not_touched(new_place: Callable[..., Place]):
     """P109."""
     place = new_place(ALLOW, start=False)
@@ -360,11 +365,3 @@ def test_the_socket_and_its_directory_are_private(place: Place):
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert place.state.stat().st_mode & 0o777 == 0o700
     assert path.name == f"{hashlib.sha256(str(place.root).encode()).hexdigest()[:16]}.sock"
-
-
-def test_the_socket_may_be_chosen(new_place: Callable[..., Place]):
-    place = new_place(ALLOW, {"a.txt": "a\n"}, start=False)
-    place.env["DEVTOOLS_LSP_SOCKET"] = str(place.base / "chosen.sock")
-    place.start()
-    assert place.socket == str(place.base / "chosen.sock")
-    assert place.cli("status").returncode == 0
