@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,3 +38,21 @@ def new_daemon(nursery: Nursery) -> Iterator[Callable[..., Daemon]]:
     yield make
     for daemon in made:
         daemon.close()
+
+
+@pytest.fixture
+def mounted() -> Iterator[Callable[..., Path]]:
+    """Mount something for one test, or skip it where that is not allowed."""
+    points: list[Path] = []
+
+    def mount(*arguments: str, at: Path) -> Path:
+        at.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(["mount", *arguments, str(at)], capture_output=True, text=True)
+        if done.returncode != 0:
+            pytest.skip(f"mounting is not possible here: {done.stderr.strip()}")
+        points.append(at)
+        return at
+
+    yield mount
+    for point in reversed(points):
+        subprocess.run(["umount", "-l", point], check=True, capture_output=True)
