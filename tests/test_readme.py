@@ -46,6 +46,12 @@ def test_the_client_example(project: Path, tool):
     assert '"b" is not defined' in said
 
 
+def test_the_streaming_example(project: Path):
+    said = run(example("stream"), project)
+    assert said.split("\n")[:2] == ["one", "two"]
+    assert "exit 0 wrote ['built.txt']" in said
+
+
 def test_the_library_example(project: Path):
     (project / "app.py").write_text("a = 2\n", encoding="utf-8")
     said = run(example("library"), project)
