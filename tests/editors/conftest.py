@@ -20,6 +20,10 @@ import psutil
 import pytest
 
 from devtools_lsp.client import Client, connect
+from tests.editors.neovim import neovim
+from tests.editors.workbench import code_server, tools, vsix
+
+__all__ = ["code_server", "neovim", "tools", "vsix"]
 
 WAIT_S = 20.0
 """The bound of every wait: long enough for a busy machine, reached only by a failure."""
@@ -50,7 +54,8 @@ class Agents:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def connect(self, name: str = "claude", role: Any = "agent", **options: Any) -> Client:
-        client = self._run(connect(self._root, name=name, role=role, start=False, **options)).result(WAIT_S)
+        wanted = {"start": False, **options}
+        client = self._run(connect(self._root, name=name, role=role, **wanted)).result(WAIT_S)
         self._clients.append(client)
         return client
 
@@ -168,6 +173,10 @@ def new_project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Proje
 
     def make(files: Mapping[str, str | bytes], *, configuration: str = ASK, serve: bool = True) -> Project:
         project = Project(Path(tempfile.mkdtemp(prefix="ed-", dir="/tmp")).resolve())
+        if made:
+            # All projects of a test have their daemons in one user's places.
+            for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+                project.env[name] = made[0].env[name]
         made.append(project)
         for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
             # Agents run in this process and find the socket as every client does.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.editors.nvim.conftest import PLUGIN
+from tests.editors.neovim import PLUGIN
 
 
 class Terminal:

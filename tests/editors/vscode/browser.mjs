@@ -1,15 +1,15 @@
 // Drives one page of Chromium, one command a line: {"method", "args"} on stdin, {"result"} or {"error"} on stdout.
 //
-//   node browser.mjs DIRECTORY CHROMIUM URL
+//   node browser.mjs DIRECTORY CHROMIUM PICTURES URL
 //
-// DIRECTORY is where install.sh put playwright-core. Lines that the page's tests print come as {"log"}, the end of a
-// test run in the extension host as {"exit"}.
+// DIRECTORY is where install.sh put playwright-core, PICTURES where a failure's picture goes. Lines that the page's
+// tests print come as {"log"}, the end of a test run in the extension host as {"exit"}.
 
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import path from "node:path";
 
-const [directory, executablePath, url] = process.argv.slice(2);
+const [directory, executablePath, pictures, url] = process.argv.slice(2);
 const { chromium } = createRequire(path.join(directory, "package.json"))("playwright-core");
 const say = (message) => process.stdout.write(JSON.stringify(message) + "\n");
 
@@ -49,7 +49,8 @@ for await (const line of createInterface({ input: process.stdin })) {
   try {
     say({ result: (await methods[method](...args)) ?? null });
   } catch (problem) {
-    say({ error: String(problem) });
+    await page.screenshot({ path: path.join(pictures, "failed.png") }).catch(() => undefined);
+    say({ error: `${problem} (failed.png in ${pictures} shows the page)` });
   }
 }
 await browser.close();

@@ -187,6 +187,12 @@ const tests = {
     void undone;
   },
 
+  async "two plans in a file are two entries of the list, newest first"() {
+    const [latest, before] = api.landed.plans();
+    assert.notStrictEqual(latest.id, before.id);
+    assert.ok(latest.at >= before.at);
+  },
+
   async "after a crash it starts the daemon again"() {
     const [connection] = api.connections();
     const { pid } = await connection.request("devtools/status");

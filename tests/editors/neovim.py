@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 _serial = itertools.count(1)
-PLUGIN = Path(__file__).parents[3] / "editors" / "nvim"
+PLUGIN = Path(__file__).parents[2] / "editors" / "nvim"
 
 RECORD = """
 _G.told = { notes = {}, selects = {}, landed = {} }

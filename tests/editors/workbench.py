@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "vscode"
 PROGRAM = str(Path(sys.executable).with_name("devtools-lsp"))
 EXTENSION = HERE.parents[2] / "editors" / "vscode"
 TOOLS = Path(os.environ.get("DEVTOOLS_TEST_TOOLS", Path.home() / ".cache" / "devtools-lsp-tests" / "vscode"))
@@ -37,7 +37,7 @@ SETTINGS = {
     "workbench.secondarySideBar.defaultVisibility": "hidden",
     "editor.minimap.enabled": False,
     "git.enabled": False,
-    "files.watcherExclude": {},
+    "files.autoSave": "off",
 }
 
 
@@ -89,7 +89,7 @@ class Browser:
     def __init__(self, tools: Tools, url: str, log: Path) -> None:
         self._log = log.open("w")
         self.process = subprocess.Popen(
-            [tools.node, str(HERE / "browser.mjs"), str(TOOLS), tools.chromium, url],
+            [tools.node, str(HERE / "browser.mjs"), str(TOOLS), tools.chromium, str(PICTURES), url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

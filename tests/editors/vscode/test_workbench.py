@@ -1,0 +1,135 @@
+"""What a person sees and clicks in VS Code's workbench, with pictures; and Neovim beside it on the same daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools_lsp.errors import GateDeclinedError
+
+SOURCE = '''"""Prices of a basket."""
+
+
+def total(prices: list[float]) -> float:
+    """The sum of all prices."""
+    return sum(prices)
+
+
+def average(prices: list[float]) -> float:
+    """The mean price."""
+    return total(prices) / len(prices)
+'''
+TOAST = '.notification-toast:has-text("claude wants to edit")'
+STATUS = '.statusbar-item:has-text("{}")'
+
+
+@pytest.mark.timeout(240)
+def test_a_person_sees_the_question_everywhere_and_answers_with_a_click(
+    new_project: Any, code_server: Any, neovim: Any, vsix: Path, wait_until: Any
+):
+    project = new_project({"app.py": SOURCE})
+    server = code_server(project, **{"devtools.landed.brightSeconds": 30})
+    server.install(vsix)
+    server.start()
+    page = server.open({"openFile": server.remote(Path(project.path("app.py")))})
+    page.do("see", '.view-line:has-text("def average")')
+    page.do("see", STATUS.format("devtools"))
+    beside = neovim(project)
+    beside.attached(project.path("app.py"))
+    agents = project.agents()
+    agent = agents.connect()
+    terminal = agents.connect("terminal", "terminal")
+    wait_until(lambda: len(agents.do(terminal.status())["editors"]) == 2, "both editors")
+
+    # The same question stands in both editors: a notification, the status bar, a mark in the file; a mark in Neovim.
+    call = agents.edit(
+        agent,
+        "app.py",
+        "    return total(prices) / len(prices)\n",
+        "    if not prices:\n        return 0.0\n    return total(prices) / len(prices)\n",
+    )
+    page.do("see", TOAST)
+    page.do("see", STATUS.format("1 waiting"))
+    page.do("see", ".squiggly-info")
+    (asked,) = wait_until(beside.pending, "Neovim is asked, too")
+    page.picture("vscode-question")
+
+    # The diff, and Approve in its title bar. Neovim's question goes away, both show the new text.
+    page.do("click", f'{TOAST} .monaco-button:has-text("Show Diff")')
+    page.do("see", '.monaco-diff-editor .view-line:has-text("return 0.0")')
+    page.do("see", '.tab:has-text("app.py: claude wants to edit app.py")')
+    page.picture("vscode-diff")
+    page.do("click", '.editor-actions .action-label[aria-label^="Approve"]')
+    assert call.result(30)["decision"]["by"] == "editor"
+    page.do("miss", ".monaco-diff-editor")
+    page.do("see", '.view-line:has-text("return 0.0")')
+    page.do("see", STATUS.format("devtools"))
+    wait_until(lambda: not beside.pending(), "nothing waits in Neovim")
+    wait_until(lambda: "        return 0.0" in beside.lines(), "Neovim shows it")
+    assert asked["headline"] == "claude wants to edit app.py (+2 -0)"
+    page.picture("vscode-landed")
+
+    # Neovim answers the next one: it goes away here.
+    call = agents.edit(agent, "app.py", "0.0", "float(0)")
+    page.do("see", STATUS.format("1 waiting"))
+    wait_until(beside.pending, "Neovim is asked")
+    beside.lua("vim.cmd.Devtools('deny')")
+    with pytest.raises(GateDeclinedError):
+        call.result(30)
+    page.do("miss", STATUS.format("1 waiting"))
+    page.do("miss", ".squiggly-info")
+
+    # The editor's own gesture: Ctrl+. on the line, Deny from the menu.
+    call = agents.edit(agent, "app.py", '"""Prices of a basket."""', '"""Prices."""')
+    page.do("see", ".squiggly-info")
+    page.do("click", '.view-line:has-text("Prices of a basket")')
+    page.do("press", "Control+Home")
+    page.do("press", "Control+.")
+    page.do("see", '.action-widget .monaco-list-row:has-text("Approve: claude")')
+    page.picture("vscode-quick-fix")
+    page.do("press", "ArrowDown")
+    page.do("press", "Enter")
+    with pytest.raises(GateDeclinedError):
+        call.result(30)
+    assert project.text("app.py").startswith('"""Prices of a basket."""')
+
+    # The lists: what waits, and the plan that landed.
+    call = agents.edit(agent, "app.py", "The mean price", "The arithmetic mean")
+    page.command("Agents: Focus on Waiting for you View")
+    row = '.tree-explorer-viewlet-tree-view .monaco-list-row:has-text("claude wants to edit app.py (+1 -1)")'
+    page.do("see", row)
+    page.do("see", '.tree-explorer-viewlet-tree-view .monaco-list-row:has-text("1 file")')
+    page.do("hover", row)
+    page.picture("vscode-lists")
+    page.do("click", f'{row} .action-label[aria-label^="Approve"]')
+    assert call.result(30)["ok"]
+    page.do("see", '.view-line:has-text("arithmetic")')
+
+
+@pytest.mark.timeout(200)
+def test_each_root_of_a_workspace_has_its_own_daemon(new_project: Any, code_server: Any, vsix: Path, wait_until: Any):
+    first, second = new_project({"one.py": "x = 1\n"}), new_project({"two.py": "y = 1\n"}, serve=False)
+    server = code_server(first)
+    server.install(vsix)
+    server.start()
+    workspace = first.base / "both.code-workspace"
+    workspace.write_text(f'{{"folders": [{{"path": "{first.root}"}}, {{"path": "{second.root}"}}]}}')
+    page = server.open(workspace=str(workspace))
+    wait_until(second.daemons, "the second root's daemon is started")
+    calls = []
+    for project, name, find in ((first, "one.py", "x = 1"), (second, "two.py", "y = 1")):
+        agents = project.agents()
+        terminal = agents.connect("terminal", "terminal", start=True)
+        wait_until(lambda: len(agents.do(terminal.status())["editors"]) == 1, "the editor is attached")  # noqa: B023
+        calls.append(agents.edit(agents.connect(start=True), name, find, "z = 2"))
+    page.do("see", STATUS.format("2 waiting"))
+    page.command("Devtools: Choose What Waits")
+    page.do("see", '.quick-input-list .monaco-list-row:has-text("edit one.py")')
+    page.do("see", '.quick-input-list .monaco-list-row:has-text("edit two.py")')
+    page.do("press", "Escape")
+    for name in ("one.py", "two.py"):
+        page.do("click", f'.notification-toast:has-text("{name}") .monaco-button:has-text("Approve")')
+    for call in calls:
+        assert call.result(30)["ok"]
