@@ -69,7 +69,9 @@ class Connection:
         pause: Callable[[], None],
         resume: Callable[[], None],
         broken: Callable[[], None],
+        cancels: bool = True,
     ) -> None:
+        """`cancels` tells whether requests that are given up are cancelled, or left to run to their end."""
         self._send = send
         self._settings = settings
         self._folders = workspace_folders
@@ -79,6 +81,8 @@ class Connection:
         self._reader = FrameReader()
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(Incoming)
+        self._cancels = cancels
+        self._abandoned: set[asyncio.Future[msgspec.Raw]] = set()
         self._waiting: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._methods: dict[int, str] = {}
         self._next_id = 0
@@ -121,20 +125,50 @@ class Connection:
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError as error:
-            self._cancel(number)
+            self._give_up(number)
             if self._silent_since is None:
                 self._silent_since = time.monotonic() - timeout_s
             raise ServerTimeoutError(f"{method} was not answered within {timeout_s:.3g} s") from error
         except asyncio.CancelledError:
-            self._cancel(number)
+            self._give_up(number)
             raise
         finally:
-            self._waiting.pop(number, None)
-            self._methods.pop(number, None)
+            if self._waiting.get(number) is future:
+                self._forget(number)
 
-    def _cancel(self, number: int) -> None:
-        if self._gone is None:
+    def _forget(self, number: int) -> None:
+        self._waiting.pop(number, None)
+        self._methods.pop(number, None)
+
+    def _give_up(self, number: int) -> None:
+        """Nobody waits for this answer any more. It will not be read; where cancelling is safe, it is not computed."""
+        if self._gone is not None:
+            return
+        if self._cancels:
+            self._forget(number)
             self.notify("$/cancelRequest", {"id": number})
+            return
+        future: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        self._abandoned.add(future)
+        future.add_done_callback(lambda done: self._arrived_late(number, done))
+
+    def _arrived_late(self, number: int, future: asyncio.Future[msgspec.Raw]) -> None:
+        self._forget(number)
+        self._abandoned.discard(future)
+        if not future.cancelled():
+            future.exception()  # Retrieved, so that nobody is told of an error that nobody waits for.
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the server still works on something that was given up."""
+        return bool(self._abandoned)
+
+    async def settled(self, deadline: float) -> bool:
+        """Wait until it does not, or until a monotonic time; whether it is so."""
+        if self._abandoned:
+            await asyncio.wait(set(self._abandoned), timeout=max(deadline - time.monotonic(), 0))
+        return not self._abandoned
 
     def notify(self, method: str, params: Any) -> None:
         """Tell; nothing happens when the server is gone."""

@@ -18,6 +18,7 @@ from devtools_lsp.engines.client import ServerTimeoutError
 from devtools_lsp.engines.judging import PULLS_AT_ONCE, Answers, Judge, State
 from devtools_lsp.engines.messages import DocumentSymbol, Position
 from devtools_lsp.engines.positions import TextPositions
+from devtools_lsp.engines.server import EngineBusyError
 from devtools_lsp.engines.session import Session, Unjudged
 
 BASELINE_SHARE = 0.5
@@ -74,7 +75,7 @@ class Comparer:
         known = self._judge.known(session, state, targets)
         if len(known.judged) == len(targets):
             return known
-        self._judge.lay(session, state, targets)
+        await self._judge.lay(session, state, targets, deadline)
         return await self._judge.judge(session, state, targets, deadline, at_once=self.at_once)
 
     async def compare(self, session: Session, question: Question, deadline: float) -> Comparison:
@@ -97,26 +98,38 @@ class Comparer:
             await self._ask_targets(session, before, blocked, deadline)
             if not edited:
                 return comparison_of(before, before, dependents, blocked)
-            time_left_s = self._spec.dependents_deadline_s
             if judge.crosses_files:
-                started = time.monotonic()
-                limit = min(deadline, started + time_left_s * BASELINE_SHARE)
-                dependents = await self._dependents(session, before.state, after.state, edited, limit)
-                dependents = [path for path in dependents if path not in blocked and path not in targets]
-                beyond = len(dependents) - self._spec.dependents_limit
-                dependents = dependents[: self._spec.dependents_limit]
-                before.add(await self._ask(session, before.state, dependents, limit))
-                time_left_s -= time.monotonic() - started
+                asked = await self._dependents(session, before.state, after.state, edited, deadline)
+                asked = [path for path in asked if path not in blocked and path not in targets]
+                beyond = len(asked) - self._spec.dependents_limit
+                dependents = asked[: self._spec.dependents_limit]
             await self._ask_targets(session, after, blocked, deadline)
-            answerable = [path for path in dependents if path in before.answers.judged]
-            limit = min(deadline, time.monotonic() + time_left_s)
-            after.add(await self._ask(session, after.state, answerable, limit))
+            limit = min(deadline, time.monotonic() + self._spec.dependents_deadline_s)
+            await self._ask_dependents(session, before, after, dependents, limit)
         finally:
             judge.put_back(session, question.disk)
         return _with_limit(comparison_of(before, after, dependents, blocked), beyond)
 
     async def _ask_targets(self, session: Session, side: Side, blocked: Mapping[str, str], deadline: float) -> None:
         side.add(await self._ask(session, side.state, [path for path in side.targets if path not in blocked], deadline))
+
+    async def _ask_dependents(
+        self, session: Session, before: Side, after: Side, dependents: Sequence[str], deadline: float
+    ) -> None:
+        """First how they are after the edit; then, for those of them whose state before is not known, how they were.
+
+        Without a baseline an answer is worth nothing, so part of the time is kept for it where it is needed.
+        """
+        if not dependents:
+            return
+        before.add(self._judge.known(session, before.state, dependents))
+        unknown = [path for path in dependents if path not in before.answers.judged]
+        share = 1 - BASELINE_SHARE * len(unknown) / len(dependents)
+        now = time.monotonic()
+        with suppress(EngineBusyError):
+            after.add(await self._ask(session, after.state, dependents, now + (deadline - now) * share))
+            answered = [path for path in unknown if path in after.answers.judged]
+            before.add(await self._ask(session, before.state, answered, deadline))
 
     async def _ask(self, session: Session, state: State, paths: Sequence[str], deadline: float) -> Answers:
         return await self.judge_state(session, state, paths, deadline) if paths else Answers()
@@ -154,8 +167,10 @@ class Comparer:
         closure = judge.graph.closure(edited)
         referring: list[str] = []
         if len(closure) > ASK_REFERENCES_ABOVE:
-            limit = time.monotonic() + (deadline - time.monotonic()) * REFERENCES_SHARE
+            limit = min(deadline, time.monotonic() + self._spec.dependents_deadline_s * REFERENCES_SHARE)
             referring = await self._referring(session, before, after, edited, limit)
+            # The small ones first: more of them are judged before the deadline.
+            referring.sort(key=lambda path: judge.tree.files.get(path, (0, 0, 0))[1])
         return [path for path in dict.fromkeys([*referring, *closure]) if judge.handles(path)]
 
     async def _referring(
@@ -163,7 +178,7 @@ class Comparer:
     ) -> list[str]:
         """The files that refer to what the edits touch, as the server knows it before them."""
         found: dict[str, None] = {}
-        self._judge.lay(session, before, edited)
+        await self._judge.lay(session, before, edited, deadline)
         with suppress(ServerTimeoutError):
             for path in edited:
                 old = before.text(path, self._judge.tree)

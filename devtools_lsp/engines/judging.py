@@ -19,6 +19,7 @@ from devtools_lsp.core.diagnostics import Finding
 from devtools_lsp.engines.client import ServerGoneError
 from devtools_lsp.engines.dependents import ImportGraph
 from devtools_lsp.engines.locate import nearest
+from devtools_lsp.engines.server import EngineBusyError
 from devtools_lsp.engines.session import Judged, Session, Unjudged
 from devtools_lsp.engines.spec import EngineSpec
 from devtools_lsp.engines.tree import FileEvent, ProjectTree, Signature, signature_of
@@ -48,6 +49,10 @@ class State:
             return self.overlays[path]
         known = self.disk.get(path)
         return known if known is not None else tree.read(path)
+
+
+ON_DISK = State({}, {})
+"""The disk itself, nothing laid over it."""
 
 
 @dataclass(slots=True)
@@ -102,8 +107,9 @@ class Judge:
 
     # -- the disk
 
-    async def catch_up(self, session: Session, paths: Sequence[str]) -> None:
+    async def catch_up(self, session: Session, paths: Sequence[str], deadline: float) -> None:
         """Learn what changed on disk since the last call, and tell the server before it is asked."""
+        await self.settle(session, deadline)
         if session is not self._session:
             self._session = session
             self._baselines.clear()
@@ -119,7 +125,7 @@ class Judge:
             session.connection.end("more files changed at once than are told one by one")
             raise ServerGoneError("more files changed at once than are told one by one")
         if events:
-            self._tell(session, events)
+            await self._tell(session, events)
 
     def _look_at_configurations(self, paths: Sequence[str]) -> None:
         """A linter of single files needs no sweep: what matters beside the text is its configuration."""
@@ -136,7 +142,7 @@ class Judge:
             self.tree.note(FileEvent(file.relative_to(self.tree.root).as_posix(), "changed") for file in changed)
             self.epoch += 1
 
-    def _tell(self, session: Session, events: Sequence[FileEvent]) -> None:
+    async def _tell(self, session: Session, events: Sequence[FileEvent]) -> None:
         for event in events:
             if event.path not in session.documents:
                 continue
@@ -150,7 +156,7 @@ class Judge:
             self.graph.forget()
         relevant = [event for event in events if self._matters(event)]
         if relevant:
-            self._advance(session, relevant)
+            await self._advance(session, relevant)
 
     def _matters(self, event: FileEvent) -> bool:
         name = event.path.rpartition("/")[2]
@@ -158,20 +164,33 @@ class Judge:
             return True
         return self.handles(event.path) and (self.crosses_files or event.kind != "changed")
 
-    def _advance(self, session: Session, events: Sequence[FileEvent]) -> None:
-        """A new epoch. Where the disk became exactly a state that was judged already, its answers stay known."""
+    async def _advance(self, session: Session, events: Sequence[FileEvent]) -> None:
+        """A new epoch of the disk. What is known to hold in it is carried over; everything else is asked again.
+
+        Two things hold: where the disk became exactly a state that was judged already, that state's answers; and,
+        for a language whose import lines show every dependence, the answers about files that do not import what
+        changed over any number of steps.
+        """
         old, self.epoch = self.epoch, self.epoch + 1
-        if len(events) > CARRIED_FILES or any(event.kind != "changed" for event in events):
+        changed = {event.path for event in events}
+        if any(event.kind != "changed" or not self.handles(event.path) for event in events):
             return
-        landed: set[tuple[str, str]] = set()
-        for path in {event.path for event in events}:
-            text = self.tree.read(path)
-            if text is None or not self.handles(path):
-                return
-            landed.add((path, _digest(text)))
-        known = self._baselines.pop((session.generation, old, frozenset(landed)), None)
-        if known is not None:
-            self._baselines[session.generation, self.epoch, frozenset()] = known
+        carried: dict[str, Judged] = {}
+        if self.spec.dependents == "references":
+            await self.graph.refresh()
+            touched = changed.union(self.graph.closure(changed))
+            before = self._baselines.get((session.generation, old, frozenset()), {})
+            carried = {path: judged for path, judged in before.items() if path not in touched}
+        if len(changed) <= CARRIED_FILES:
+            carried.update(self._landed(session, old, changed))
+        if carried:
+            self._baselines[session.generation, self.epoch, frozenset()] = carried
+
+    def _landed(self, session: Session, old: int, changed: Iterable[str]) -> dict[str, Judged]:
+        """The answers of the state in which exactly these files had the texts that the disk has now."""
+        texts = {path: self.tree.read(path) for path in changed}
+        over = frozenset((path, _digest(text)) for path, text in texts.items() if text is not None)
+        return self._baselines.get((session.generation, old, over), {}) if len(over) == len(texts) else {}
 
     # -- states
 
@@ -193,8 +212,20 @@ class Judge:
         while len(self._baselines) > limit:
             self._baselines.popitem(last=False)
 
-    def lay(self, session: Session, state: State, targets: Iterable[str]) -> None:
+    async def settle(self, session: Session, deadline: float) -> None:
+        """Wait until nothing is being computed for an earlier question; raises EngineBusyError at the deadline.
+
+        A change that comes while a server computes may leave it with answers about neither state.
+        """
+        if not await session.connection.settled(deadline):
+            raise EngineBusyError("the engine still worked on an earlier question at the deadline")
+        if session.owed:
+            owed, session.owed = session.owed, {}
+            self.put_back(session, owed)
+
+    async def lay(self, session: Session, state: State, targets: Iterable[str], deadline: float) -> None:
         """Make the server see a state; `targets` are opened where this server judges open documents only."""
+        await self.settle(session, deadline)
         for path in list(session.documents):
             if path not in state.overlays and not self._restore(session, state, path):
                 session.close(path)
@@ -219,6 +250,9 @@ class Judge:
         """Make the server see the disk again, and keep few documents open."""
         if not session.alive:
             return
+        if session.connection.unsettled:
+            session.owed.update(disk)
+            return
         for path in list(session.documents):
             if path not in disk:
                 continue
@@ -235,12 +269,20 @@ class Judge:
         found = ((path, self._known(session, state, path)) for path in paths)
         return Answers({path: judged for path, judged in found if judged is not None})
 
+    def unknown(self, session: Session) -> list[str]:
+        """The project's files about which nothing is known as the disk is now."""
+        files = self.tree.with_extensions(self.extensions)[: self.spec.dependents_limit]
+        known = self.known(session, ON_DISK, files).judged
+        return [path for path in files if path not in known]
+
     async def judge(
         self, session: Session, state: State, paths: Sequence[str], deadline: float, *, at_once: int
     ) -> Answers:
         """Judge files of a state that was laid; known answers are taken, at most `at_once` pulls are under way."""
         answers = self.known(session, state, paths)
         to_ask = [path for path in paths if path not in answers.judged]
+        if self.spec.sticky_findings:
+            await self._renew(session, state, to_ask, deadline)
         if len(to_ask) == 1 or at_once == 1:
             for path in to_ask:
                 await self._ask(session, state, path, deadline, answers)
@@ -255,6 +297,17 @@ class Judge:
             for path in to_ask:
                 group.create_task(ask(path))
         return answers
+
+    async def _renew(self, session: Session, state: State, paths: Sequence[str], deadline: float) -> None:
+        """Have files read anew that may carry findings of texts which are gone; all at once, before any is asked."""
+        stale = [path for path in paths if session.residue.may_remain(path)]
+        if not stale:
+            return
+        await self.settle(session, deadline)
+        for path in stale:
+            text = state.text(path, self.tree)
+            if text is not None:
+                session.renew(path, text)
 
     async def _ask(self, session: Session, state: State, path: str, deadline: float, answers: Answers) -> None:
         if time.monotonic() >= deadline:

@@ -25,6 +25,7 @@ from devtools_lsp.engines.locate import nearest
 from devtools_lsp.engines.server import EngineBusyError, EngineUnavailableError, LanguageServer
 from devtools_lsp.engines.session import NotOfferedError, Session
 from devtools_lsp.engines.shadow_server import ShadowServer
+from devtools_lsp.engines.warming import Warmer
 from devtools_lsp.errors import StepFailedError, WaitTimeoutError
 from devtools_lsp.ports import EngineCall
 
@@ -42,14 +43,21 @@ class LanguageServerEngine:
         self._judge = judge
         self._comparer = Comparer(judge)
         self._shadow: ShadowServer | None = None
+        self._warmer = Warmer(server, judge)
         self._id = server.spec.id
         self.config: Path | None = None
 
     async def close(self) -> None:
         """Stop the servers; returns when they are reaped."""
+        await self._warmer.close()
         await self._server.close()
         if self._shadow is not None:
             await self._shadow.close()
+
+    def warm(self) -> None:
+        """Begin to start the server, and to learn what it says about the project as it is."""
+        self._server.warm()
+        self._warmer.nudge()
 
     # -- capabilities
 
@@ -168,7 +176,7 @@ class LanguageServerEngine:
 
         async def work() -> Delta:
             async with self._leased(call, deadline) as session:
-                self._judge.lay(session, self._judge.state(call.texts, call.disk), [])
+                await self._judge.lay(session, self._judge.state(call.texts, call.disk), [], deadline)
                 try:
                     results = {path: await one(session, path) for path in paths}
                 finally:
@@ -190,10 +198,14 @@ class LanguageServerEngine:
     @asynccontextmanager
     async def _leased(self, call: EngineCall, deadline: float) -> AsyncGenerator[Session]:
         """The session alone, knowing the disk as it is now."""
-        async with self._server.lease(deadline) as session:
-            await self._replace_if_hung(session)
-            await self._judge.catch_up(session, call.paths)
-            yield session
+        await self._warmer.pause()
+        try:
+            async with self._server.lease(deadline) as session:
+                await self._replace_if_hung(session)
+                await self._judge.catch_up(session, call.paths, deadline)
+                yield session
+        finally:
+            self._warmer.nudge()
 
     async def _attempted(self, call: EngineCall, attempt: Callable[[], Awaitable[T]]) -> T:
         """Run an attempt, once more if the server dies in it; ends early when the call is cancelled."""

@@ -286,8 +286,8 @@ class EngineRegistry:
     def _warm(self, entry: _Entry) -> None:
         if entry.spec.start == "lazy":
             return
-        if entry.server is not None:
-            entry.server.warm()
+        if entry.served is not None:
+            entry.served.warm()
         for work in (entry.ask_version(), *((entry.daemon.warm(),) if entry.daemon is not None else ())):
             task = asyncio.get_running_loop().create_task(work)
             self._tasks.add(task)

@@ -43,6 +43,7 @@ from devtools_lsp.engines.messages import (
 )
 from devtools_lsp.engines.positions import PositionEncoding, TextPositions
 from devtools_lsp.engines.process import ServerProcess, engine_environment
+from devtools_lsp.engines.residue import Residue
 from devtools_lsp.engines.spec import EngineSpec
 from devtools_lsp.engines.tree import FileEvent
 from devtools_lsp.paths import extension_of
@@ -111,6 +112,9 @@ class Session:
         self.server_version: str | None = None
         self.documents: dict[str, OpenDocument] = {}
         self.started_at = time.monotonic()
+        self.residue = Residue()
+        self.owed: dict[str, str | None] = {}
+        """Texts of the disk that documents are to hold again, once nothing is being computed any more."""
         self._root_uri = file_uri(root)
         self._process: ServerProcess | None = None
         self._versions: dict[str, int] = {}
@@ -122,6 +126,7 @@ class Session:
             pause=lambda: self._process.pause_output() if self._process else None,
             resume=lambda: self._process.resume_output() if self._process else None,
             broken=self._broke,
+            cancels=spec.cancels,
         )
         self._killing: asyncio.Task[None] | None = None
 
@@ -245,6 +250,7 @@ class Session:
             version = self._versions.get(path, 0) + 1
             self._versions[path] = version
             self.documents[path] = OpenDocument(version, text)
+            self.residue.changed()
             item = {"uri": self.uri(path), "languageId": self.language_id(path), "version": version, "text": text}
             self.connection.notify("textDocument/didOpen", {"textDocument": item})
             return True
@@ -255,6 +261,8 @@ class Session:
         document.version += 1
         document.text = text
         self._versions[path] = document.version
+        self.residue.changed()
+        self.residue.emptied(path)
         self.connection.notify(
             "textDocument/didChange",
             {
@@ -264,9 +272,18 @@ class Session:
         )
         return True
 
+    def renew(self, path: str, text: str) -> None:
+        """Make the server read a file anew: it gets another text and then its own again."""
+        was_open = path in self.documents
+        for version in (text, f"{text}\n", text):
+            self.sync(path, version)
+        if not was_open:
+            self.close(path)
+
     def close(self, path: str) -> None:
         """Give the file back to the disk."""
         if self.documents.pop(path, None) is not None:
+            self.residue.changed()
             self.connection.notify("textDocument/didClose", {"textDocument": {"uri": self.uri(path)}})
             self.connection.pushed.pop(self.uri(path), None)
 
@@ -274,6 +291,7 @@ class Session:
         """Tell the server what happened on disk: we are the watcher."""
         changes = [{"uri": self.uri(event.path), "type": _EVENT_TYPES[event.kind]} for event in events]
         if changes:
+            self.residue.changed()
             self.connection.notify("workspace/didChangeWatchedFiles", {"changes": changes})
 
     # -- diagnostics
@@ -286,10 +304,14 @@ class Session:
         `known` is an earlier answer of this session: its result ids are offered, and an `unchanged` answer means
         its findings.
         """
+        self.residue.asked()
         try:
             if self.spec.diagnostics == "push":
                 return await self._judge_by_push(path, text, deadline)
-            return await self._judge_by_pull(path, text, deadline, known)
+            answer = await self._judge_by_pull(path, text, deadline, known)
+            if isinstance(answer, Judged):
+                self.residue.emptied(path)
+            return answer
         except ServerTimeoutError:
             return Unjudged("the engine did not answer before the deadline")
         except ServerRefusedError as error:
@@ -544,6 +566,7 @@ class Session:
 
     async def references(self, path: str, position: Position, *, deadline: float) -> list[str]:
         """The root-relative paths of the files that refer to a symbol, without its own."""
+        self.residue.asked()
         if not self._offers("textDocument/references", "referencesProvider"):
             return []
         locations: list[Location] = []

@@ -12,13 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from devtools_lsp.core.delta import Comparison
 from devtools_lsp.engines.comparing import Question, Side, comparison_of
-from devtools_lsp.engines.judging import PULLS_AT_ONCE, Answers, Judge, State
+from devtools_lsp.engines.judging import ON_DISK, PULLS_AT_ONCE, Answers, Judge, State
 from devtools_lsp.engines.server import LanguageServer
 from devtools_lsp.engines.session import Session
 from devtools_lsp.engines.shadow import Shadow
 from devtools_lsp.engines.tree import ProjectTree
-
-NOTHING_LAID = State({}, {})
 
 
 class ShadowServer:
@@ -56,18 +54,18 @@ class ShadowServer:
     ) -> Answers:
         """What is said about some files in one state; what `LanguageServer.lease` raises."""
         async with self.server.lease(deadline) as session:
-            await self._lay(session, self._project.state(texts, disk), texts)
-            return await self._judge.judge(session, NOTHING_LAID, paths, deadline, at_once=PULLS_AT_ONCE)
+            await self._lay(session, self._project.state(texts, disk), texts, deadline)
+            return await self._judge.judge(session, ON_DISK, paths, deadline, at_once=PULLS_AT_ONCE)
 
     async def _ask(self, session: Session, side: Side, texts: Mapping[str, str], deadline: float) -> None:
-        await self._lay(session, side.state, texts)
+        await self._lay(session, side.state, texts, deadline)
         side.targets = self._judge.tree.with_extensions(self._judge.extensions)
-        side.add(await self._judge.judge(session, NOTHING_LAID, side.targets, deadline, at_once=PULLS_AT_ONCE))
+        side.add(await self._judge.judge(session, ON_DISK, side.targets, deadline, at_once=PULLS_AT_ONCE))
 
-    async def _lay(self, session: Session, state: State, texts: Mapping[str, str]) -> None:
+    async def _lay(self, session: Session, state: State, texts: Mapping[str, str], deadline: float) -> None:
         # Everything that the plan holds goes in, also what this engine does not judge: configuration, data, stubs.
         overlays = {path: text for path, text in texts.items() if state.disk.get(path) != text}
         deleted = {path for path in state.disk if path not in texts}
         await self._project.tree.sweep()
         await asyncio.to_thread(self._shadow.lay, self._project.tree, overlays, deleted)
-        await self._judge.catch_up(session, ())
+        await self._judge.catch_up(session, (), deadline)

@@ -119,6 +119,8 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     language_ids: dict[str, str] = {}
     diagnostics: Literal["pull", "push"] = "pull"
     needs_result_id: bool = False
+    cancels: bool = True
+    sticky_findings: bool = False
     dependents: Dependents = "none"
     dependents_deadline_s: float = 2.0
     dependents_limit: int = 500

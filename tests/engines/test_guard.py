@@ -49,7 +49,9 @@ async def test_engines_die_with_a_killed_daemon(engines: Any, tmp_path: Path, nu
     )
     assert daemon.stdout is not None
     pids = json.loads(await daemon.stdout.readline())
-    pids.append(int((tmp_path / "child").read_text()))
+    note = tmp_path / "child"
+    await engines.eventually(lambda: note.exists() and bool(note.read_text()), what="the child runs")
+    pids.append(int(note.read_text()))
     family = psutil.Process(daemon.pid).children(recursive=True)
     assert not [child for child in family if child.status() == psutil.STATUS_ZOMBIE]
     assert len(pids) == 4

@@ -214,7 +214,9 @@ async def test_closing_ends_a_server_that_ignores_everything_and_its_runaway_chi
     scene = make_scene(engines.zoo_spec("ignores_shutdown.py", str(tmp_path / "child")), files=BAD)
     await scene.run("check", "a.py")
     server = scene.registry.status()[0].pid
-    child = int((tmp_path / "child").read_text())
+    note = tmp_path / "child"
+    await engines.eventually(lambda: note.exists() and bool(note.read_text()), what="the child runs")
+    child = int(note.read_text())
     started = time.monotonic()
     await scene.registry.close()
     assert time.monotonic() - started < 8
