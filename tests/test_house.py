@@ -60,3 +60,14 @@ def test_ci_runs_the_test_line_of_the_readme():
 def test_no_module_is_a_drawer():
     names = {path.stem for path in PACKAGE.rglob("*.py")}
     assert not names & {"utils", "helpers", "manager", "common", "misc"}
+
+
+def test_the_architecture_page_names_tests_and_modules_that_exist():
+    page = (PACKAGE / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for file, _, name in re.findall(r"`((?:\w+/)+test_\w+\.py)(::(\w+))?`", page):
+        source = ROOT / "tests" / file
+        assert source.is_file(), f"{file} does not exist"
+        assert not name or f"def {name}(" in source.read_text(encoding="utf-8"), f"{file} has no {name}"
+    for module in re.findall(r"`((?:\w+/)+\w+\.py)(?:: \w+)?`", page):
+        known = [PACKAGE / module, ROOT / "tests" / module, ROOT / module]
+        assert any(path.is_file() for path in known), f"{module} does not exist"

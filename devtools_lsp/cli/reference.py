@@ -66,6 +66,9 @@ ENGINE_KEYS = {
     "language_ids": "LSP language id by extension.",
     "diagnostics": "`pull` or `push`: how findings are got.",
     "needs_result_id": "A report without a result id counts as not judged.",
+    "cancels": "Whether requests that are given up are cancelled, or left to run to their end (for servers that answer "
+    "a cancelled request wrongly).",
+    "sticky_findings": "The server repeats old findings of a file after others changed; it is made to look again.",
     "dependents": "`none`, `references` or `workspace`: how files that depend on an edit are found and judged.",
     "dependents_deadline_s": "Seconds for judging dependents; the rest is pending.",
     "dependents_limit": "Dependents judged at most.",
