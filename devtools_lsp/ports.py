@@ -202,6 +202,13 @@ class Gauntlet(Protocol):
         """`screen` for paths that a plan will read or mutate together: what only all of them show is refused, too."""
         ...
 
+    def judge_text(self, path: str, text: str) -> None:
+        """Stage 5 on what a root-relative path would hold, as far as that is known before the gate is asked.
+
+        Raises PolicyError; `commit` judges the bytes again.
+        """
+        ...
+
     async def commit(self, permit: Permit, mutations: Sequence[Mutation], landed: Callable[[Mutation], None]) -> None:
         """All eight stages for each mutation, in the order given; `landed` is called as each reaches the disk.
 

@@ -110,6 +110,11 @@ class WriteGauntlet:
                 self._required_policy(path).judge_content(path, [await self._adapter.read(path)])
         return [path for path, _ in ends]
 
+    def judge_text(self, path: str, text: str) -> None:
+        """What a path would hold, judged before the gate is asked; raises PolicyError."""
+        if is_pyproject(path):
+            self._required_policy(path).judge_content(path, [text.encode("utf-8", "surrogatepass")])
+
     # -- after the gate ------------------------------------------------------------------------------------------
 
     async def commit(self, permit: Permit, mutations: Sequence[Mutation], landed: Landed) -> None:
