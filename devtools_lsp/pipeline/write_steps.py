@@ -22,8 +22,8 @@ from devtools_lsp.pipeline.writing import (
     land,
     normalized_by,
     plan_write,
-    require_clean_buffers,
     require_methods,
+    require_writable,
 )
 from devtools_lsp.ports import Decision, Permit
 
@@ -42,7 +42,7 @@ async def take_proposal(
     """Ask about a proposal that is known already, take what was approved, and persist it when the call is granular."""
     persists = execution.request.persists
     if persists:
-        _require_writable(execution, step, proposal)
+        require_writable(execution.parts, step.step, plan_write(proposal.after, execution.parts.text))
     base = execution.workspace
     preview = Once(lambda: preview_of(execution.parts, proposal, base, execution.request.signal))
 
@@ -76,13 +76,6 @@ async def accept(
         await persist(execution, step.step, permit, plan_write(taken.after, execution.parts.text))
 
 
-def _require_writable(execution: Execution, step: CompiledStep, proposal: Proposal) -> None:
-    """What could not land is not asked: missing methods and unsaved buffers are seen before the question."""
-    plan = plan_write(proposal.after, execution.parts.text)
-    require_methods(execution.parts, plan.mutations)
-    require_clean_buffers(execution.parts, step.step, plan.targets)
-
-
 async def persist(execution: Execution, step: str, permit: Permit, plan: WritePlan) -> None:
     """Land a write plan and make its outcome the workspace's idea of the disk."""
     require_methods(execution.parts, plan.mutations)
@@ -98,8 +91,7 @@ async def write(execution: Execution, step: CompiledStep) -> None:
     workspace = execution.workspace
     selected = _selected(workspace, step, arguments.paths)
     plan = plan_write(workspace, execution.parts.text, selected)
-    require_methods(execution.parts, plan.mutations)
-    require_clean_buffers(execution.parts, step.step, plan.targets)
+    require_writable(execution.parts, step.step, plan)
     shown = Proposal(workspace, plan.entries)
     on_disk = _as_on_disk(workspace)
     preview = Once(lambda: preview_of(execution.parts, shown, on_disk, execution.request.signal))

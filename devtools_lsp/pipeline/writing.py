@@ -141,6 +141,18 @@ def require_methods(parts: PipelineParts, mutations: Sequence[Mutation]) -> None
             )
 
 
+def require_writable(parts: PipelineParts, step: str, plan: WritePlan) -> None:
+    """Refuse before anybody is asked what could not land: missing methods, closed contents, unsaved buffers."""
+    require_methods(parts, plan.mutations)
+    try:
+        for entry in plan.entries:
+            if entry.after is not None:
+                parts.gauntlet.judge_text(entry.path, entry.after.text)
+    except DevToolsError as error:
+        raise error.at(step=step) from None
+    require_clean_buffers(parts, step, plan.targets)
+
+
 def require_clean_buffers(parts: PipelineParts, step: str, paths: Sequence[str]) -> None:
     """Refuse to write under a person's unsaved text (SPEC 3.8.4)."""
     if parts.buffers is None:
