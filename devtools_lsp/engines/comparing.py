@@ -17,9 +17,11 @@ from devtools_lsp.core.linediff import enclosing_span
 from devtools_lsp.engines.client import ServerTimeoutError
 from devtools_lsp.engines.judging import PULLS_AT_ONCE, Answers, Judge, State
 from devtools_lsp.engines.messages import DocumentSymbol, Position
+from devtools_lsp.engines.navigation import files_referring_to, symbols_of
 from devtools_lsp.engines.positions import TextPositions
+from devtools_lsp.engines.reports import Unjudged
 from devtools_lsp.engines.server import EngineBusyError
-from devtools_lsp.engines.session import Session, Unjudged
+from devtools_lsp.engines.session import Session
 
 BASELINE_SHARE = 0.5
 """The part of the time for dependents that may go into learning what they said before the edit."""
@@ -187,9 +189,9 @@ class Comparer:
                 positions = TextPositions(old, session.encoding)
                 span = enclosing_span(old, after.text(path, self._judge.tree) or "")
                 first, last = positions.to_lsp_position(span.start).line, positions.to_lsp_position(span.end).line
-                symbols = await session.symbols(path, deadline=deadline)
+                symbols = await symbols_of(session, path, deadline=deadline)
                 for position in list(_symbols_at(symbols, first, last))[:MAX_SYMBOLS_ASKED]:
-                    found.update(dict.fromkeys(await session.references(path, position, deadline=deadline)))
+                    found.update(dict.fromkeys(await files_referring_to(session, path, position, deadline=deadline)))
         return list(found)
 
 

@@ -19,8 +19,9 @@ from devtools_lsp.core.diagnostics import Finding
 from devtools_lsp.engines.client import ServerGoneError
 from devtools_lsp.engines.dependents import ImportGraph
 from devtools_lsp.engines.locate import nearest
+from devtools_lsp.engines.reports import Judged, Unjudged, judge_file
 from devtools_lsp.engines.server import EngineBusyError
-from devtools_lsp.engines.session import Judged, Session, Unjudged
+from devtools_lsp.engines.session import Session
 from devtools_lsp.engines.spec import EngineSpec
 from devtools_lsp.engines.tree import FileEvent, ProjectTree, Signature, signature_of
 from devtools_lsp.paths import extension_of
@@ -313,8 +314,8 @@ class Judge:
         if time.monotonic() >= deadline:
             answers.unjudged[path] = Unjudged("the deadline came first")
             return
-        answer = await session.judge(
-            path, lambda: state.text(path, self.tree), deadline=deadline, known=self._latest.get(path)
+        answer = await judge_file(
+            session, path, lambda: state.text(path, self.tree), deadline=deadline, known=self._latest.get(path)
         )
         if isinstance(answer, Judged):
             answers.judged[path] = answer

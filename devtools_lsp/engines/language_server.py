@@ -22,6 +22,8 @@ from devtools_lsp.engines.client import ServerGoneError, ServerRefusedError, Ser
 from devtools_lsp.engines.comparing import Comparer, Question
 from devtools_lsp.engines.judging import Answers, Judge
 from devtools_lsp.engines.locate import nearest
+from devtools_lsp.engines.reports import syntax_problems
+from devtools_lsp.engines.rewriting import fix_all, format_document
 from devtools_lsp.engines.server import EngineBusyError, EngineUnavailableError, LanguageServer
 from devtools_lsp.engines.session import NotOfferedError, Session
 from devtools_lsp.engines.shadow_server import ShadowServer
@@ -130,17 +132,17 @@ class LanguageServerEngine:
         self, session: Session, call: EngineCall, path: str, deadline: float
     ) -> tuple[str, list[Finding]]:
         """Format one file. A server that gives no answer but "null", as for a broken text, is asked why."""
-        text = await session.format(path, deadline=deadline)
+        text = await format_document(session, path, deadline=deadline)
         if text is not None:
             return text, []
-        broken = await session.syntax_problems(path, call.texts[path], deadline=deadline)
+        broken = await syntax_problems(session, path, call.texts[path], deadline=deadline)
         return call.texts[path], [_not_formatted(finding) for finding in broken[:1]]
 
     async def _fix(self, session: Session, call: EngineCall, path: str, deadline: float) -> tuple[str, list[Finding]]:
         """Fix one file; the findings that the fixes removed are reported, because a fix may remove code."""
         state = self._judge.state(call.texts, call.disk)
         before = await self._judge.judge(session, state, [path], deadline, at_once=1)
-        text = await session.fix_all(path, deadline=deadline)
+        text = await fix_all(session, path, deadline=deadline)
         state = self._judge.state({**call.texts, path: text}, call.disk)
         after = await self._judge.judge(session, state, [path], deadline, at_once=1)
         left = list(_findings(after, [path]))
