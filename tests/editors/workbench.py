@@ -198,9 +198,10 @@ class CodeServer:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def start(self) -> None:
+    def start(self, *, trusting: bool = True) -> None:
+        """`trusting`: every folder counts as trusted, and nobody is asked."""
         flags = ["--auth", "none", "--bind-addr", f"127.0.0.1:{self.port}", "--disable-telemetry"]
-        flags += ["--disable-update-check", "--disable-workspace-trust"]
+        flags += ["--disable-update-check", *(["--disable-workspace-trust"] if trusting else [])]
         with (self.base / "code-server.log").open("wb") as log:
             self.process = subprocess.Popen([*self._arguments(), *flags], env=self.env, stdout=log, stderr=log)
         self._wait_until(self._healthy, "code-server answers", 60)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from rich._export_format import CONSOLE_SVG_FORMAT
 
 from tests.editors.neovim import PLUGIN
+from tests.editors.workbench import PICTURES
 
 
 class Terminal:
@@ -43,6 +46,24 @@ class Terminal:
             print(self.screen())
             raise
 
+    def picture(self, name: str) -> None:
+        """The screen as an SVG, in colours."""
+        from rich.console import Console
+        from rich.text import Text
+
+        screen = subprocess.run(
+            [*self._tmux, "capture-pane", "-p", "-e", "-N"], capture_output=True, text=True, check=True
+        )
+        with (self._project.base / "picture.txt").open("w") as nowhere:
+            console = Console(record=True, width=110, file=nowhere, force_terminal=True, color_system="truecolor")
+            console.print(Text.from_ansi(screen.stdout.rstrip("\n")), soft_wrap=True)
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        # Fonts come from whoever looks at it, not from the network.
+        frame = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+        svg = console.export_svg(title="nvim", code_format=frame, unique_id="neovim")
+        assert "https://" not in svg.replace("https://www.textualize.io", "")
+        (PICTURES / f"{name}.svg").write_text(svg)
+
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
 
@@ -67,8 +88,9 @@ def test_a_person_reads_the_diff_drops_nothing_and_approves_with_one_key(new_pro
     screen = terminal(project)
     screen.start(
         "nvim", "-u", "NONE", "-i", "NONE", "-n",
-        "--cmd", f"set runtimepath^={PLUGIN} laststatus=2 statusline=%f\\ %{{v:lua.require'devtools'.statusline()}}",
-        "-c", "lua vim.diagnostic.config({ virtual_text = true })",
+        "--cmd", f"set termguicolors runtimepath^={PLUGIN} laststatus=2",
+        "--cmd", r"set statusline=%f\ %{v:lua.require'devtools'.statusline()}",
+        "--cmd", "syntax on", "-c", "lua vim.diagnostic.config({ virtual_text = true })",
         "-c", "lua require('devtools').setup()",
         "app.py",
     )  # fmt: skip
@@ -81,9 +103,11 @@ def test_a_person_reads_the_diff_drops_nothing_and_approves_with_one_key(new_pro
     shown = screen.sees("+    return round(sum(prices), 2)")
     assert "-    return sum(prices)" in shown
     assert "a approve" in shown
+    screen.picture("neovim-diff")
     screen.keys("a")
     call.result(30)
     after = screen.sees("return round(sum(prices), 2) claude")
+    screen.picture("neovim-landed")
     assert "waiting" not in after
     screen.keys(":qa", "Enter")
 

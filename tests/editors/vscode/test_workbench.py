@@ -133,3 +133,31 @@ def test_each_root_of_a_workspace_has_its_own_daemon(new_project: Any, code_serv
         page.do("click", f'.notification-toast:has-text("{name}") .monaco-button:has-text("Approve")')
     for call in calls:
         assert call.result(30)["ok"]
+
+
+@pytest.mark.timeout(200)
+def test_nothing_is_started_in_a_workspace_that_is_not_trusted(
+    new_project: Any, code_server: Any, vsix: Path, wait_until: Any
+):
+    project = new_project({"app.py": SOURCE}, serve=False)
+    # A workspace that tries to name the program itself: a setting of the machine's scope is none of its business.
+    trap = project.base / "trap"
+    trap.write_text(f"#!/bin/sh\ntouch {project.base}/sprung\n")
+    trap.chmod(0o755)
+    project.put({".vscode/settings.json": f'{{"devtools.path": "{trap}"}}'})
+    server = code_server(project, **{"security.workspace.trust.enabled": True})
+    server.install(vsix)
+    server.start(trusting=False)
+    page = server.open()
+    page.do("see", '.monaco-dialog-box:has-text("Do you trust the authors")')
+    page.do("click", '.monaco-dialog-box .monaco-button:has-text("No, I don")')
+    page.do("see", '.statusbar-item:has-text("Restricted Mode")')
+    page.command("Devtools: Attach to the Daemon")
+    page.command("Devtools: Show Status")
+    page.do("see", '.notification-toast:has-text("not trusted")')
+    assert project.daemons() == []
+    page.command("Workspaces: Manage Workspace Trust")
+    page.do("click", '.workspace-trust-editor .monaco-button:has-text("Trust")')
+    wait_until(project.daemons, "the daemon is started")
+    page.do("see", STATUS.format("devtools"))
+    assert not (project.base / "sprung").exists()

@@ -122,7 +122,6 @@ function M.open(parts)
     table.remove(lines)
   end
   local buffer = vim.api.nvim_create_buf(false, true)
-  -- What is shown is what is written: no line of it may be cut at a NUL or hidden by concealment.
   vim.api.nvim_buf_set_lines(buffer, 0, -1, false, lines)
   vim.bo[buffer].modifiable, vim.bo[buffer].bufhidden, vim.bo[buffer].filetype = false, "wipe", "diff"
   local width, height = size_of(lines)
@@ -137,7 +136,9 @@ function M.open(parts)
     footer = keys_of(parts),
     style = "minimal",
   })
-  vim.wo[window].wrap, vim.wo[window].list, vim.wo[window].conceallevel = false, true, 0
+  -- What is shown is what is written: nothing of it may be cut off at the edge or concealed.
+  vim.wo[window].wrap, vim.wo[window].list, vim.wo[window].conceallevel = true, true, 0
+  vim.wo[window].linebreak = true
   if below then
     vim.api.nvim_win_set_cursor(window, { math.max(1, #lines - below), 0 })
   end
