@@ -61,6 +61,11 @@ class LanguageServerEngine:
         self._server.warm()
         self._warmer.nudge()
 
+    def disk_changed(self) -> None:
+        """Learn anew what the change made unknown, in the next quiet moment, if the server runs at all."""
+        if self._server.current is not None:
+            self._warmer.nudge()
+
     # -- capabilities
 
     async def judge(self, call: EngineCall) -> Delta:

@@ -319,6 +319,9 @@ class EngineRegistry:
     async def files_changed(self, events: Sequence[FileEvent]) -> None:
         """Something changed on disk, by ourselves or from outside: every engine learns of it before its next answer."""
         self._tree.note(events)
+        for entry in self._entries.values():
+            if entry.served is not None:
+                entry.served.disk_changed()
 
     async def close(self) -> None:
         """Stop everything and reap it; the registry is of no use afterwards."""
