@@ -85,6 +85,7 @@ class Service:
         )
         buffers = EditorBuffers(disk)
         self._hub = DiagnosticsHub(disk, buffers, clock, publish=editors.publish, judge=self._judge)
+        buffers.listen(self._hub.buffer_changed)
         rooms = EditorRooms(
             root=root, approvals=self._approvals, hub=self._hub, buffers=buffers, scratch=self._state / "diffs"
         )
