@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 
 from devtools_lsp.core.result import Read
-from devtools_lsp.errors import BadArgumentError
+from devtools_lsp.errors import BadArgumentError, WorkspaceBoundsError
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.text import split_lines
 
@@ -63,9 +63,9 @@ async def window_of_file(parts: PipelineParts, path: str, start: int, end: int |
             kept.append(piece)
             kept_size += len(piece)
             if kept_size > MAX_WINDOW_BYTES:
-                raise BadArgumentError(
-                    f"lines {start} to {end or 'the end'} of {path} are more than {MAX_WINDOW_BYTES} characters; "
-                    "ask for fewer lines",
+                raise WorkspaceBoundsError(
+                    f"bound window: lines {start} to {end or 'the end'} of {path} are more than the {MAX_WINDOW_BYTES} "
+                    "characters that are allowed; ask for fewer lines",
                     path=path,
                 )
         line += breaks
