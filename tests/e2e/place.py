@@ -366,6 +366,12 @@ class Editor:
         self.wire.notify("textDocument/didOpen", {"textDocument": document})
         self._settle()
 
+    def type(self, path: str, text: str, version: int = 2) -> None:
+        """Replace the whole text of an open document, unsaved."""
+        document = {"uri": self.place.uri(path), "version": version}
+        self.wire.notify("textDocument/didChange", {"textDocument": document, "contentChanges": [{"text": text}]})
+        self._settle()
+
 
 def edit_of(path: str, find: str, replace: str) -> dict[str, Any]:
     return {"path": path, "edits": [{"find": find, "replace": replace}]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -260,3 +261,77 @@ def test_a_thousand_requests_at_once_have_a_thousand_answers(place: Place):
         assert agent.wire.result(request)["reads"]["a.py"]["text"] == "value = 1\n"
     answered = [message["id"] for message in agent.wire.messages if "id" in message]
     assert sorted(answered) == [1, *requests]
+
+
+# -- the same on an editor's connection -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["textDocument/codeAction", "workspace/executeCommand", "shutdown"])
+def test_an_lsp_request_before_initialize(place: Place, method: str):
+    wire = place.wire()
+    assert wire.refused(method, {})["code"] == NOT_INITIALIZED
+    assert wire.request("devtools/status")["pid"] == place.pid
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("initialize", {"processId": None, "rootUri": None, "capabilities": {}}, INVALID),
+        ("devtools/initialize", {"client": {"name": "agent"}}, INVALID),
+        ("textDocument/hover", {}, NO_METHOD),
+        ("textDocument/codeAction", {"textDocument": 5}, BAD_PARAMS),
+        ("textDocument/codeAction", "text", BAD_PARAMS),
+        ("workspace/executeCommand", {"command": "devtools.approve", "arguments": []}, BAD_PARAMS),
+        ("workspace/executeCommand", {"command": "devtools.approve", "arguments": [{"id": 5}]}, BAD_PARAMS),
+        ("workspace/executeCommand", {"command": "devtools.approve", "arguments": [{"id": "none"}]}, -32050),
+        ("workspace/executeCommand", {"command": "rm -rf", "arguments": []}, NO_METHOD),
+    ],
+)
+def test_wrong_lsp_requests_are_answered_and_the_session_goes_on(place: Place, method: str, params: Any, code: int):
+    editor = place.editor()
+    assert editor.wire.refused(method, params)["code"] == code
+    assert len(editor.wire.request("devtools/status")["editors"]) == 1
+
+
+def test_wrong_lsp_notifications_are_dropped_and_the_session_goes_on(place: Place):
+    editor = place.editor()
+    for method, params in (
+        ("textDocument/didOpen", {"textDocument": 5}),
+        ("textDocument/didOpen", "text"),
+        (
+            "textDocument/didChange",
+            {"textDocument": {"uri": "file:///nowhere", "version": 1}, "contentChanges": [{"text": ""}]},
+        ),
+        ("textDocument/didClose", {"textDocument": {"uri": "file:///never-opened"}}),
+        ("textDocument/didClose", {"textDocument": {"uri": "not a uri"}}),
+        ("$/cancelRequest", {"id": 12345}),
+        ("$/cancelRequest", {"id": [1]}),
+        ("$/setTrace", {"value": "verbose"}),
+        ("workspace/didChangeConfiguration", {"settings": None}),
+        ("unknown/notification", {"a": 1}),
+    ):
+        editor.wire.notify(method, params)
+    editor.wire.send({"jsonrpc": "2.0", "id": 4711, "result": "an answer to nothing"})
+    assert editor.wire.request("devtools/status")["editors"]
+    assert not [message for message in editor.wire.messages if message.get("id") in (None, 4711) and "error" in message]
+
+
+def test_shutdown_and_exit_end_one_connection(place: Place, bystander: Agent):
+    one, other = place.editor(), place.editor()
+    assert one.wire.request("shutdown") is None
+    assert one.wire.refused("textDocument/codeAction", {})["code"] == INVALID
+    one.wire.notify("exit")
+    one.wire.wait_closed()
+    assert len(other.wire.request("devtools/status")["editors"]) == 1
+    assert bystander.status()["pid"] == place.pid
+
+
+def test_a_client_that_never_reads_costs_nobody_anything(place: Place, bystander: Agent):
+    """It is read no further once enough waits for it; others are served meanwhile."""
+    request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "devtools/tools"}).encode()
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.connect(place.socket)
+        deaf.settimeout(1)
+        with pytest.raises(TimeoutError):
+            deaf.sendall(frame(request) * 100_000)
+        assert bystander.status()["pid"] == place.pid

@@ -202,6 +202,8 @@ def test_a_huge_file_is_read_through_a_window(place: Place, agent: Agent):
     assert result["reads"]["huge.txt"]["totalLines"] == 3_000_000
     assert daemon.memory_info().rss - before < 50 * 2**20
     assert took_s < 10
+    data = agent.refused("read_lines", {"path": "huge.txt", "start": 1}, surface="granular")
+    assert (data["code"], data["retry"], data["path"]) == ("E_DEV_WORKSPACE_BOUNDS", "withLess", "huge.txt")
     assert agent.call("read_file", {"path": "huge.txt", "offset": 5, "limit": 2})["data"]["start"] == 5
     (place.root / "huge.txt").unlink()
 

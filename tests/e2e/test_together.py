@@ -17,11 +17,21 @@ LIBRARY = "def area(side: int) -> int:\n    return side * side\n"
 USE = "from library import area\n\nprint(area(3))\n"
 PROJECT = {"face.py": FACE, "library.py": LIBRARY, "use.py": USE, "one.txt": "one\n", "two.txt": "two\n"}
 
+PATIENT = ASK + "preview_deadline_s = 20\n"
+ENGINES = RUFF + BASEDPYRIGHT
+SAFE = """
+[[gate.rules]]
+name = "safe"
+step = "edit"
+decision = "allow"
+no_new_errors = true
+max_changed_lines = 3
+"""
+
 
 @pytest.fixture(scope="module")
 def place(new_place: Callable[..., Place], engines: None) -> Place:
-    preview = ASK.replace("[gate]\n", "[gate]\npreview_deadline_s = 20\n")
-    return new_place(preview + RUFF + BASEDPYRIGHT, PROJECT)
+    return new_place(PATIENT + ENGINES, PROJECT)
 
 
 @dataclass
@@ -229,6 +239,22 @@ def test_a_new_file_is_asked_about_in_a_message(company: Company):
     (company.place.root / "fresh.txt").unlink()
 
 
+def test_what_a_person_types_is_judged_for_them(company: Company):
+    """8.0.7, I14: findings follow unsaved text, in the editor that has it, and nowhere else."""
+    company.place.put({"typed.py": "print(nowhere)\n"})
+    company.bob.call("lint", {"paths": ["typed.py"]})
+    for editor in company.editors:
+        until(lambda editor=editor: findings(editor, "typed.py"), "the finding")
+    company.first.open("typed.py")
+    company.first.type("typed.py", "\n\nprint(nowhere)\n")
+    until(
+        lambda: [entry["range"]["start"]["line"] for entry in findings(company.first, "typed.py")] == [2],
+        "the finding to move along",
+    )
+    company.first.type("typed.py", "print(1)\n", 3)
+    until(lambda: not findings(company.first, "typed.py"), "the finding to go")
+
+
 def test_unsaved_text_in_an_editor_is_not_written_over(company: Company):
     company.second.open("one.txt", "one, and more that is not saved\n")
     asked = len(company.place.activity(event="gate"))
@@ -237,6 +263,61 @@ def test_unsaved_text_in_an_editor_is_not_written_over(company: Company):
     assert len(company.place.activity(event="gate")) - asked == 1  # acquire; the step itself is not asked
     assert not company.first.wire.told("devtools/approvalRequested")
     assert company.place.text("one.txt") == "one\n"
+
+
+def test_a_rule_may_look_at_the_consequences(company: Company):
+    """8.0.11: what breaks nothing lands, what does is shown to a person with what it would introduce."""
+    company.place.reconfigure(PATIENT + SAFE + ENGINES)
+    company.place.put({"rule.py": "value: int = 1\n"})
+    harmless = company.bob.edit("rule.py", "value: int = 1", "value: int = 2")
+    assert harmless["written"]
+    assert "decision" not in harmless
+    call = company.bob.begin_edit("rule.py", "value: int = 2", "value: int = 'two'")
+    shown = company.first.wire.wait_told("devtools/approvalRequested")
+    assert [entry["engineId"] for entry in shown["introduced"] if entry["severity"] == "error"] == ["basedpyright"]
+    company.second.choose("rule.py", "Deny")
+    assert company.bob.error(call)["reason"] == "denied"
+    long = company.bob.begin_edit("rule.py", "value", "a = 1\nb = 2\nc = 3\nd = 4\nvalue")
+    company.first.choose("rule.py", "Deny")
+    assert company.bob.error(long)["reason"] == "denied"
+    company.place.reconfigure(PATIENT + ENGINES)
+
+
+def test_people_choose_what_is_published(company: Company):
+    """8.0.7: none, or also of what is open and no agent has run on; questions are shown in any case."""
+    company.place.put({"pub.py": "import os\n"})
+    company.place.reconfigure(PATIENT + ENGINES + '[editors]\npublish = "off"\n')
+    company.bob.call("lint", {"paths": ["pub.py"]})
+    call = company.bob.begin_edit("pub.py", "import os", "import sys")
+    company.first.wait_mark("pub.py")
+    assert findings(company.first, "pub.py") == []
+    company.first.choose("pub.py", "Deny")
+    assert company.bob.error(call)["reason"] == "denied"
+    company.place.reconfigure(PATIENT + ENGINES + '[editors]\npublish = "open"\n')
+    company.second.open("pub.py")
+    until(
+        lambda: "ruff" in {entry["source"] for entry in findings(company.second, "pub.py")}, "findings of what is open"
+    )
+    company.place.reconfigure(PATIENT + ENGINES)
+
+
+def test_an_editor_may_pull(company: Company):
+    """8.0.7: offered only where configured, and nothing is pushed then."""
+    company.place.reconfigure(PATIENT + ENGINES + '[editors]\ndiagnostics = "pull"\n')
+    company.place.put({"pull.py": "print(nowhere)\n"})
+    pulling = company.place.editor("utf-8", textDocument={"diagnostic": {}})
+    assert pulling.capabilities["diagnosticProvider"]["identifier"] == "devtools-lsp"
+    company.bob.call("lint", {"paths": ["pull.py"]})
+    document = {"textDocument": {"uri": company.place.uri("pull.py")}}
+    report = until(
+        lambda: (found := pulling.wire.request("textDocument/diagnostic", document))["items"] and found, "a report"
+    )
+    assert {entry["source"] for entry in report["items"]} == {"ruff"}
+    assert report["items"][0]["data"]["engineId"] == "ruff"
+    again = pulling.wire.request("textDocument/diagnostic", {**document, "previousResultId": report["resultId"]})
+    assert again["kind"] == "unchanged"
+    assert not pulling.wire.told("textDocument/publishDiagnostics")
+    company.place.reconfigure(PATIENT + ENGINES)
 
 
 def test_one_editor_leaves_and_the_question_stays(company: Company):
