@@ -118,7 +118,11 @@ def raw() -> Iterator[Callable[..., RawBridge]]:
     for bridge in made:
         if bridge.process.poll() is None:
             bridge.process.kill()
-            bridge.process.communicate()
+        for pipe in (bridge.process.stdin, bridge.process.stdout, bridge.process.stderr):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        bridge.process.wait(WAIT_S)
 
 
 async def eventually(holds: Callable[[], Any], what: str, within_s: float = WAIT_S) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,11 +58,12 @@ class Heard:
         self.lines += (message or "").split("\n")
 
 
-async def test_output_arrives_line_by_line_before_the_result(allowing: Place, speak: Any, soon: Any):
-    go = allowing.base / "go"
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+async def test_output_arrives_line_by_line_before_the_result(allowing: Place, speak: Any, soon: Any, era: str):
+    go = allowing.base / f"go-{era}"
     heard = Heard()
     command = f"echo first; while ! test -e {go}; do sleep 0.02; done; echo second >&2; seq 1 500"
-    async with speak(allowing, "--surface", "workspace") as client:
+    async with speak(allowing, "--surface", "workspace", era=era) as client:
         call = asyncio.create_task(client.call_tool("bash", {"command": command}, progress_callback=heard))
         await soon(lambda: "first" in heard.lines, "the first line while the command runs")
         assert not call.done()
@@ -124,6 +126,16 @@ async def test_the_client_that_goes_takes_its_calls_with_it(allowing: Place, raw
     code, _, faults = await asyncio.to_thread(bridge.end)
     assert code == 0, faults
     await soon(lambda: not sleeper("61.55"), "the command to end")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+async def test_a_signal_ends_the_bridge_at_once(allowing: Place, raw: Any, soon: Any, number: int, code: int):
+    """Stdin is open, so nothing that waits for input may hold it up."""
+    bridge = raw(allowing)
+    bridge.introduce()
+    bridge.process.send_signal(number)
+    await soon(lambda: bridge.process.poll() is not None, "its end", within_s=5)
+    assert bridge.process.returncode == code
 
 
 async def test_a_person_decides_while_the_call_waits(asking: Place, speak: Any):
