@@ -288,9 +288,11 @@ class App:
         return await confinement_of(self.root, self.configuration)
 
     async def reload(self, configuration: Configuration) -> None:
-        """Take another configuration; calls that run go on under the old one."""
+        """Take another configuration; calls that run go on under the old one. What `build` raises changes nothing."""
+        replacement = await asyncio.to_thread(_serve, self.root, configuration, self._world, self.registry)
+        # The old one served until here, and calls may have taken it meanwhile: it is retired only now.
         self._retired.append(self._serving)
-        self._serving = await asyncio.to_thread(_serve, self.root, configuration, self._world, self.registry)
+        self._serving = replacement
         self._close_retired()
         await self.registry.reconfigure(configuration.engines)
 

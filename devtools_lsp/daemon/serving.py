@@ -30,7 +30,7 @@ from devtools_lsp.daemon.landed import Landed
 from devtools_lsp.daemon.lifecycle import serve
 from devtools_lsp.daemon.watching import Watcher
 from devtools_lsp.engines.tree import FileEvent
-from devtools_lsp.errors import InvalidConfigError
+from devtools_lsp.errors import DevToolsError
 from devtools_lsp.fs.names import always_ask
 from devtools_lsp.pipeline.parts import SystemClock
 from devtools_lsp.pipeline.rejudging import judge_files
@@ -107,6 +107,7 @@ class Service:
         self.agents = AgentDesk(host, self._app, self._approvals, self.status)
         self._troubles: dict[str, str] = {}
         self._reloading: set[asyncio.Task[None]] = set()
+        self._one_reload = asyncio.Lock()
 
     async def start(self) -> None:
         """Begin to start the engines and to watch. An engine that is not installed prevents nothing."""
@@ -139,23 +140,25 @@ class Service:
 
     async def reload(self) -> None:
         """Take a changed configuration; a faulty one is refused and said, and the old one stays in force."""
-        try:
-            configuration = await asyncio.to_thread(load_configuration, self._host.root)
-        except InvalidConfigError as error:
-            self._troubles["configuration"] = f"{error.message}; the configuration from before stays in force"
-            _log.warning("%s", self._troubles["configuration"])
-            return
-        self._troubles.pop("configuration", None)
+        # One after the other, so that what was written last is what is in force in the end.
+        async with self._one_reload:
+            try:
+                await self._take(await asyncio.to_thread(load_configuration, self._host.root))
+            except (DevToolsError, OSError) as error:
+                self._troubles["configuration"] = f"{error}; the configuration from before stays in force"
+                _log.warning("%s", self._troubles["configuration"])
+
+    async def _take(self, configuration: Configuration) -> None:
         current = self._app.configuration
-        if (configuration.file, configuration.source) == (current.file, current.source):
-            return
-        await self._app.reload(configuration)
-        self._approvals.configure(gate_settings(configuration))
-        self.editors.configure(pull=configuration.file.editors.diagnostics == "pull")
-        self._hub.configure(configuration.file.editors.publish)
-        self.agents.tools_changed()
-        for engine_id in {spec.id for spec in current.engines} - {spec.id for spec in configuration.engines}:
-            self._observer.engine_event(engine_id, "removed")
+        if (configuration.file, configuration.source) != (current.file, current.source):
+            await self._app.reload(configuration)
+            self._approvals.configure(gate_settings(configuration))
+            self.editors.configure(pull=configuration.file.editors.diagnostics == "pull")
+            self._hub.configure(configuration.file.editors.publish)
+            self.agents.tools_changed()
+            for engine_id in {spec.id for spec in current.engines} - {spec.id for spec in configuration.engines}:
+                self._observer.engine_event(engine_id, "removed")
+        self._troubles.pop("configuration", None)
 
     def _engine_event(self, engine_id: str, what: str, details: Mapping[str, Any]) -> None:
         """An engine started, exited, failed or stopped."""
@@ -202,6 +205,9 @@ class Service:
     async def close(self) -> None:
         """The daemon ends: nobody is asked any more, engines stop, files are let go of."""
         await self._watcher.close()
+        for task in list(self._reloading):
+            task.cancel()
+        await asyncio.gather(*self._reloading, return_exceptions=True)
         await self._approvals.close()
         await self._hub.close()
         await self._app.close()
