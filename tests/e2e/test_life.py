@@ -101,6 +101,29 @@ def test_a_call_that_runs_ends_under_the_configuration_it_began_with(place: Plac
     assert agent.refused("bash", {"command": "true"})["code"] == "E_DEV_READ_ONLY"
 
 
+def test_no_call_is_harmed_by_a_reload(place: Place):
+    """Calls of four agents while the configuration changes all the time; and what they did can be undone."""
+    place.reconfigure(ALLOW)
+    names = [f"reload/{number}.txt" for number in range(4)]
+    place.put(dict.fromkeys(names, "0\n"))
+    agents = [place.agent(name) for name in names]
+    began, number = time.monotonic(), 0
+    while time.monotonic() - began < 1.5 or number < 20:
+        if number % 3 == 0:
+            place.configure(f"{ALLOW}timeout_s = {number + 100}\n")
+        calls = [
+            agent.begin_edit(name, f"{number}\n", f"{number + 1}\n") for agent, name in zip(agents, names, strict=True)
+        ]
+        for agent, call in zip(agents, calls, strict=True):
+            assert agent.wire.result(call)["written"]
+        number += 1
+    place.reconfigure(ALLOW)
+    assert {place.text(name) for name in names} == {f"{number}\n"}
+    undone = agents[0].wire.request("devtools/undo")["written"]
+    assert [entry["kind"] for entry in undone] == ["modified"]
+    assert sorted(place.text(name) for name in names) == sorted([f"{number}\n"] * 3 + [f"{number - 1}\n"])
+
+
 def test_a_configuration_that_is_removed_leaves_the_defaults(place: Place):
     place.reconfigure(ALLOW)
     agent = place.agent()
