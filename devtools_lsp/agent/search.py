@@ -2,7 +2,8 @@
 
 Runs ripgrep where there is one. Owns what a search may see (never outside the root, never what policy denies), the
 limits and the wording of the answer. Asks no gate: whoever calls has asked. A search never follows links, except
-that a `path` which is a link is resolved first (`search_place.py`) and must stay inside.
+that a `path` which is a link is resolved first (`search_place.py`) and must stay inside; given `sight`, what was found
+is looked at again before it is shown (`search_sight.py`), because a program can be led out by a swapped name.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from devtools_lsp.agent.search_process import (
     run,
 )
 from devtools_lsp.agent.search_rules import ForeignTrees, Glob, anywhere
+from devtools_lsp.agent.search_sight import Sight, confirmed
 from devtools_lsp.errors import BadArgumentError, CallCancelledError
 from devtools_lsp.paths import parent_of
 from devtools_lsp.ports import Cancellation
@@ -87,6 +89,7 @@ async def grep(
     case_insensitive: bool = False,
     limits: SearchLimits = DEFAULT_LIMITS,
     deny: Deny | None = None,
+    sight: Sight | None = None,
     signal: Cancellation | None = None,
     program: Program | None = None,
 ) -> GrepResult:
@@ -138,19 +141,24 @@ async def grep(
     _raise_complaint(outcome, pattern)
     found.sort(key=lambda entry: (entry[0], entry[1].line))
     shown = found[: limits.max_matches]
+    notes = _cap_notes(len(shown), len(found), outcome, "matching line", limits)
+    gone = 0
+    if sight is not None:
+        still = await confirmed(sight, shown)
+        gone = len(shown) - len(still)
+        notes += _gone_notes(gone, "matching line")
+        shown, deny = still, await _blind_to(sight, outcome, deny)
     lines = [_grep_line(name, match) for name, match in shown]
-    notes = _cap_notes(len(shown), len(found), outcome, "matching line", limits) + _skip_notes(
-        outcome, seen, place, deny, found=bool(found)
-    )
-    if not found:
+    notes += _skip_notes(outcome, seen, place, deny, found=bool(found))
+    if not shown:
         lines.append("no matches")
     return GrepResult(
         content="\n".join([*lines, *(f"[{note}]" for note in notes)]) + "\n",
         data={
             "matches": [_match_data(name, match) for name, match in shown],
-            "total": len(found),
-            "files": len({name for name, _ in found}),
-            "truncated": len(found) > len(shown) or bool(outcome.stopped),
+            "total": len(found) - gone,
+            "files": len({name for name, _ in (shown if gone else found)}),
+            "truncated": len(found) - gone > len(shown) or bool(outcome.stopped),
             "engine": outcome.program,
             "skipped": _skip_data(outcome, seen),
             "notes": notes,
@@ -165,6 +173,7 @@ async def glob(
     path: str | None = None,
     limits: SearchLimits = DEFAULT_LIMITS,
     deny: Deny | None = None,
+    sight: Sight | None = None,
     signal: Cancellation | None = None,
     program: Program | None = None,
 ) -> GlobResult:
@@ -206,9 +215,15 @@ async def glob(
         outcome = await run(query, consume, signal=signal, program=program)
     _raise_complaint(outcome, pattern)
     shown = found.first()
-    notes = _cap_notes(len(shown), found.total, outcome, "file", limits) + _skip_notes(
-        outcome, seen, place, deny, found=bool(shown)
-    )
+    notes = _cap_notes(len(shown), found.total, outcome, "file", limits)
+    gone = 0
+    if sight is not None:
+        standing = await sight.standing(shown)
+        gone = len(shown) - len(standing)
+        notes += _gone_notes(gone, "file")
+        shown = [path for path in shown if path in standing]
+        deny = await _blind_to(sight, outcome, deny)
+    notes += _skip_notes(outcome, seen, place, deny, found=bool(shown))
     lines = shown or ["no files match"]
     if not shown and "/" not in relative:
         notes.append(f"only names directly in {place.base or 'the root'} were meant; **/{relative} means any depth")
@@ -216,8 +231,8 @@ async def glob(
         content="\n".join([*lines, *(f"[{note}]" for note in notes)]) + "\n",
         data={
             "paths": shown,
-            "total": found.total,
-            "truncated": found.total > len(shown) or bool(outcome.stopped),
+            "total": found.total - gone,
+            "truncated": found.total - gone > len(shown) or bool(outcome.stopped),
             "engine": outcome.program,
             "skipped": _skip_data(outcome, seen),
             "notes": notes,
@@ -322,6 +337,18 @@ def _cap_notes(shown: int, total: int, outcome: Outcome, what: str, limits: Sear
     elif not outcome.tells and not outcome.stopped:
         notes.append("this version of ripgrep does not tell what it skipped")
     return notes
+
+
+def _gone_notes(count: int, what: str) -> list[str]:
+    """What was found and is not there any more: changed meanwhile, or seen through a link that leaves the root."""
+    return [f"{count:,} {what}{'s' if count > 1 else ''} left out: changed while it was searched"] if count else []
+
+
+async def _blind_to(sight: Sight, outcome: Outcome, deny: Deny | None) -> Deny:
+    """`deny`, and whatever the program skipped that the workspace does not have."""
+    examples = list(dict.fromkeys(path for paths in outcome.skipped.examples.values() for path in paths))
+    standing = await sight.standing(examples) if examples else frozenset[str]()
+    return lambda path: path not in standing or (deny is not None and deny(path))
 
 
 def _skip_notes(outcome: Outcome, seen: _Seen, place: Place, deny: Deny | None, *, found: bool) -> list[str]:

@@ -6,6 +6,7 @@ which stays inside is its target from here on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from pathlib import Path
 from devtools_lsp.agent.search_rules import REPOSITORY_NAMES, IgnoreRules, nfc
 from devtools_lsp.errors import BadArgumentError, PolicyError
 from devtools_lsp.paths import relative_path
+
+_LOOKS = 16
 
 Deny = Callable[[str], bool]
 """Whether policy keeps a root-relative path from being read."""
@@ -97,7 +100,7 @@ def _resolve(real_root: str, path: str, deny: Deny | None) -> str | None:
     found = _on_disk(real_root, path)
     if found is None:
         return None
-    real = os.path.realpath(os.path.join(real_root, found))
+    real = _real(os.path.join(real_root, found))
     if real != real_root and not real.startswith(real_root.rstrip("/") + "/"):
         raise PolicyError(
             "the path is a link that leaves the workspace root", step=SEARCH_STEP, path=path, reason="symlink"
@@ -114,6 +117,15 @@ def _resolve(real_root: str, path: str, deny: Deny | None) -> str | None:
     if deny is not None and resolved and deny(resolved):
         raise PolicyError(f"policy denies reading {resolved!r}", step=SEARCH_STEP, path=path, reason="protected")
     return resolved
+
+
+def _real(path: str) -> str:
+    """The path with its links resolved; raises PolicyError when it does not hold still long enough to be read."""
+    for _ in range(_LOOKS):
+        # A link that became a directory between two looks at it is a plain error to Python.
+        with contextlib.suppress(OSError):
+            return os.path.realpath(path)
+    raise PolicyError("the path keeps turning into a symbolic link", step=SEARCH_STEP, reason="symlink")
 
 
 def _on_disk(real_root: str, path: str) -> str | None:

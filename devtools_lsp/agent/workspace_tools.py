@@ -17,6 +17,7 @@ from devtools_lsp.agent.changed_files import ChangedFiles, changed_files, take_s
 from devtools_lsp.agent.forge import Invocation, Progress, Tool, ToolAnswer, ToolSet
 from devtools_lsp.agent.schemas import schema_of
 from devtools_lsp.agent.search import glob, grep
+from devtools_lsp.agent.search_sight import WorkspaceSight
 from devtools_lsp.agent.sessions import SessionMemory, SessionWitness, require_seen
 from devtools_lsp.agent.shell import ShellResult, ShellSettings, run_command
 from devtools_lsp.core.diagnostics import notice
@@ -153,6 +154,7 @@ class WorkspaceTools:
         self._memory = memory
         self._deny = deny
         self._shell = shell
+        self._sight = WorkspaceSight.of(pipeline.parts)
 
     def tools(self) -> ToolSet:
         """The tools that are offered: read-only mode hides what changes files, bash included."""
@@ -263,7 +265,9 @@ class WorkspaceTools:
         parts = self._pipeline.parts
         found = await self._pipeline.guarded.search(
             authored,
-            lambda: glob(parts.root, args.pattern, path=args.path, deny=self._deny, signal=caller.signal),
+            lambda: glob(
+                parts.root, args.pattern, path=args.path, deny=self._deny, sight=self._sight, signal=caller.signal
+            ),
             caller,
         )
         return ToolAnswer(self._pipeline.guarded.result(caller), found.content, found.data)
@@ -281,6 +285,7 @@ class WorkspaceTools:
                 glob=args.glob,
                 case_insensitive=args.case_insensitive,
                 deny=self._deny,
+                sight=self._sight,
                 signal=caller.signal,
             ),
             caller,

@@ -22,6 +22,10 @@ class Outside:
         place.mkdir()
         for name in names:
             (place / name).write_text(f"import {SECRET}\n")
+        self.remember()
+
+    def remember(self) -> None:
+        """Take it as it is now for what it has to stay."""
         self._known = self._look()
 
     @property

@@ -247,3 +247,22 @@ def test_secrets_are_read_by_no_tool(attacked: Daemon):
     agent.call("grep", {"pattern": "A", "glob": ".env*"})
     assert agent.wire.leaks == []
     assert secret not in json.dumps(attacked.activity())
+
+
+def test_what_a_search_finds_is_shown_whatever_its_encoding(attacked: Daemon):
+    """What is confirmed is the line, not its bytes: marks, UTF-16 and line ends are no obstacle."""
+    attacked.put(
+        {
+            "enc/mark.txt": b"\xef\xbb\xbfneedle one\r\n",
+            "enc/wide.txt": "needle two\r\nother\n".encode("utf-16"),
+            "enc/latin.txt": b"needle \xe9\n",
+            "enc/long.txt": "needle " + "x" * 5000 + "\n",
+        }
+    )
+    answer = attacked.agent("workspace").call("grep", {"pattern": "needle", "path": "enc"})
+    assert {match["path"] for match in answer["data"]["matches"]} == {
+        "enc/mark.txt",
+        "enc/wide.txt",
+        "enc/latin.txt",
+        "enc/long.txt",
+    }

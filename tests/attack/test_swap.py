@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.attack.daemon import ALLOW, Daemon
-from tests.attack.outside import EXCHANGER, RENAMER, Outside, running
+from tests.attack.outside import EXCHANGER, RENAMER, SECRET, Outside, running
 from tests.attack.wire import Gone, Message, envelope, refusal
 
 RUFF = '[engines.ruff]\npreset = "ruff"\n'
@@ -171,6 +171,38 @@ def test_a_directory_moved_away_with_a_link_in_its_place(scene, operations):
     assert outside.escapes() == []
     assert agent.wire.leaks == []
     assert done > operations / 20
+
+
+@pytest.mark.parametrize("seconds", SECONDS)
+def test_searches_see_nothing_through_the_link(scene, seconds):
+    """P59 for grep and glob: the program that searches opens names, and what it saw through the link is not shown."""
+    daemon, outside = scene
+    (outside.place / f"{SECRET}.txt").write_text(f"{SECRET}\n")
+    (outside.place / f"{SECRET}.bin").write_bytes(b"\0" + SECRET.encode())
+    os.symlink("../outside", daemon.root / "other")
+    daemon.start()
+    agent = daemon.agent("workspace", marks=outside.marks)
+    calls = (
+        ("grep", {"pattern": SECRET[:6], "path": "sub"}),
+        ("grep", {"pattern": SECRET[:6]}),
+        ("grep", {"pattern": "import", "path": "sub", "glob": "*.py"}),
+        ("glob", {"pattern": "sub/**"}),
+        ("glob", {"pattern": "**/*", "path": "sub"}),
+    )
+    deadline = time.monotonic() + seconds
+    found = rounds = 0
+    with running(EXCHANGER, daemon.root, "sub", "other"):
+        while time.monotonic() < deadline and not agent.wire.leaks:
+            rounds += 1
+            for tool, arguments in calls:
+                answer = agent.try_call(tool, arguments)
+                if "error" in answer:
+                    assert refusal(answer)["code"] in KNOWN
+                elif "sub/l.py" in answer["result"]["content"]:
+                    found += 1
+    assert agent.wire.leaks == []
+    # What is inside was seen through the directory, again and again.
+    assert found > rounds / 4
 
 
 def test_a_recovery_under_attack(scene):

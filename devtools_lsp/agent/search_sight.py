@@ -1,0 +1,77 @@
+"""What a search program printed, looked at again before it is shown.
+
+A program opens names one after the other, so that a directory which turns into a link meanwhile leads it out of the
+workspace. The workspace's own file system cannot be led out: what it does not find again at that name is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from devtools_lsp.agent.search_process import RawMatch
+from devtools_lsp.pipeline.parts import PipelineParts
+from devtools_lsp.ports import FileStat
+from devtools_lsp.text import NotTextError, decode
+
+_FILES_AT_ONCE = 16
+"""Contents held at a time, each of at most what a search reads of a file."""
+
+
+class Sight(Protocol):
+    """The workspace as its own file system sees it."""
+
+    async def contents(self, paths: Sequence[str]) -> Mapping[str, bytes]:
+        """The bytes of those of the root-relative paths that may be read."""
+        ...
+
+    async def standing(self, paths: Sequence[str]) -> frozenset[str]:
+        """Those of the root-relative paths at which something is."""
+        ...
+
+
+class WorkspaceSight:
+    """Sight through a pipeline's file system, which must be able to look at many files in one go."""
+
+    def __init__(self, parts: PipelineParts) -> None:
+        self._file_system: Any = parts.file_system
+        self._translate = parts.translator.to_adapter
+
+    @classmethod
+    def of(cls, parts: PipelineParts) -> WorkspaceSight | None:
+        """None for a file system that cannot; nobody searches its files with a program of the host."""
+        able = all(callable(getattr(parts.file_system, name, None)) for name in ("read_many", "stat_many"))
+        return cls(parts) if able else None
+
+    async def contents(self, paths: Sequence[str]) -> Mapping[str, bytes]:
+        """See `Sight`."""
+        found: Mapping[str, bytes | Exception] = await self._file_system.read_many([self._translate(p) for p in paths])
+        known = {path: found[self._translate(path)] for path in paths}
+        return {path: data for path, data in known.items() if isinstance(data, bytes)}
+
+    async def standing(self, paths: Sequence[str]) -> frozenset[str]:
+        """See `Sight`."""
+        found: Mapping[str, FileStat | Exception] = await self._file_system.stat_many(
+            [self._translate(path) for path in paths]
+        )
+        return frozenset(path for path in paths if isinstance(found[self._translate(path)], FileStat))
+
+
+async def confirmed(sight: Sight, found: Sequence[tuple[str, RawMatch]]) -> list[tuple[str, RawMatch]]:
+    """Those of the matches whose line is in the file of that name now."""
+    kept: list[tuple[str, RawMatch]] = []
+    names = list(dict.fromkeys(name for name, _ in found))
+    for start in range(0, len(names), _FILES_AT_ONCE):
+        contents = await sight.contents(names[start : start + _FILES_AT_ONCE])
+        kept += [(name, match) for name, match in found if name in contents and _holds(contents[name], match.text)]
+    return kept
+
+
+def _holds(data: bytes, line: bytes) -> bool:
+    """Whether a file holds a line as the program printed it, which is UTF-8 whatever the file's encoding."""
+    if line in data:
+        return True
+    try:
+        return line.decode("utf-8", "replace") in decode(data)[0]
+    except NotTextError:
+        return False
