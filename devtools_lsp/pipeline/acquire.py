@@ -44,8 +44,8 @@ class _Skipped:
         return tuple(found)
 
 
-async def resolve(parts: PipelineParts, entries: Sequence[str]) -> Resolved:
-    """Resolve literals and patterns to files, reading no contents.
+async def resolve(parts: PipelineParts, entries: Sequence[str], literals: Sequence[str] = ()) -> Resolved:
+    """Resolve `entries` (patterns, and literals too) and `literals` (never patterns) to files, reading no contents.
 
     Raises BadArgumentError (`notFound` naming the entry, `isDirectory`), PolicyError or WorkspaceBoundsError.
     """
@@ -68,6 +68,10 @@ async def resolve(parts: PipelineParts, entries: Sequence[str]) -> Resolved:
         _check_bound(
             len(stats), parts.bounds.max_files, "max_files", entry, f"{len(stats)} files are named so far", "files"
         )
+    for literal in literals:
+        path = await parts.gauntlet.screen(literal, "read")
+        stats[path] = await stat_file(parts, path)
+    _check_bound(len(stats), parts.bounds.max_files, "max_files", None, f"{len(stats)} files are named", "files")
     for path, stat in stats.items():
         _check_depth(path, parts.bounds)
         _check_bound(
@@ -310,4 +314,7 @@ def _check_depth(path: str, bounds: Bounds) -> None:
 
 def _check_bound(number: int, bound: int, name: str, path: str | None, found: str, unit: str, remedy: str = "") -> None:
     if number > bound:
-        raise WorkspaceBoundsError(f"bound {name}: {found} and at most {bound} {unit} are allowed{remedy}", path=path)
+        raise WorkspaceBoundsError(
+            f"bound {name}: {found} and at most {bound} {unit} are allowed ([workspace] {name} sets it){remedy}",
+            path=path,
+        )

@@ -111,7 +111,8 @@ class Witness(Protocol):
 class PlanRequest:
     """One execution: what to acquire, the steps, who asks.
 
-    `paths` are literals and patterns; `acquire_args` is what the caller authored for acquisition (`{}` where a
+    `paths` are literals and patterns, `literals` file names as they are (SPEC 3.2.1: a `path` argument is one, and so
+    is what a patch names); `acquire_args` is what the caller authored for acquisition (`{}` where a
     path or a patch implies it); `persists` marks a granular call, whose single step is followed by a write that
     asks nothing. `optional` are paths that are acquired where they exist; when nothing is acquired through it, the
     question about acquisition falls away too. `witness` is told what was acquired and what it became.
@@ -123,5 +124,6 @@ class PlanRequest:
     who: PlanIdentity
     signal: Cancellation
     persists: bool = False
+    literals: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     witness: Witness | None = None

@@ -71,9 +71,14 @@ class DevPipeline:
             for step in steps:
                 if step.step == "write" or step.changes_text():
                     raise ReadOnlyError(f"{step.step} changes files and this workspace is read-only", step=step.step)
-        return await self._execute(
-            check_paths(paths), {"paths": list(paths)}, steps, agent, session, signal, plan, persists=False
+        request = PlanRequest(
+            paths=check_paths(paths),
+            acquire_args={"paths": list(paths)},
+            steps=tuple(steps),
+            who=PlanIdentity(plan or new_plan_id(), agent, session),
+            signal=signal or Cancellation(),
         )
+        return await execute(self.parts, request)
 
     async def single(
         self,
@@ -94,46 +99,29 @@ class DevPipeline:
         persists = compiled.changes_text()
         if persists and self.read_only:
             raise ReadOnlyError(f"{step} changes files and this workspace is read-only", step=step)
-        implied: list[str] = []
+        literals: tuple[str, ...] = ()
         optional: tuple[str, ...] = ()
         if compiled.patch is not None:
-            implied.extend(compiled.patch.acquires)
+            literals = tuple(compiled.patch.acquires)
             optional = compiled.patch.acquires_if_present
         elif "path" in args:
-            implied.append(str(args["path"]))
-        entries = check_paths([*(paths or ()), *(entry for entry in implied if entry not in (paths or ()))])
+            literals = (str(args["path"]),)
         acquire_args: dict[str, Any] = {"paths": list(paths)} if paths is not None else {}
-        return await self._execute(
-            entries, acquire_args, [compiled], agent, session, signal, plan, persists=persists, optional=optional
+        request = PlanRequest(
+            paths=check_paths(paths or ()),
+            acquire_args=acquire_args,
+            steps=(compiled,),
+            who=PlanIdentity(plan or new_plan_id(), agent, session),
+            signal=signal or Cancellation(),
+            persists=persists,
+            literals=literals,
+            optional=optional,
         )
+        return await execute(self.parts, request)
 
     async def undo(self, plan: str | None, caller: Caller) -> Result:
         """Take back the last plan that wrote, or the one named, where its files still hold what it wrote."""
         return await undo(self.parts, self.guarded, plan, caller)
-
-    async def _execute(
-        self,
-        entries: tuple[str, ...],
-        acquire_args: Mapping[str, Any],
-        steps: Sequence[CompiledStep],
-        agent: str,
-        session: str,
-        signal: Cancellation | None,
-        plan: str | None,
-        *,
-        persists: bool,
-        optional: tuple[str, ...] = (),
-    ) -> Result:
-        request = PlanRequest(
-            paths=entries,
-            acquire_args=acquire_args,
-            steps=tuple(steps),
-            who=PlanIdentity(plan or new_plan_id(), agent, session),
-            signal=signal or Cancellation(),
-            persists=persists,
-            optional=optional,
-        )
-        return await execute(self.parts, request)
 
 
 def check_paths(paths: Sequence[str]) -> tuple[str, ...]:

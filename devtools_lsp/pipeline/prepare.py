@@ -52,13 +52,14 @@ async def prepare(parts: PipelineParts, request: PlanRequest) -> Prepared:
         _require_served(parts, step)
     steps = tuple([_localize(parts, step) for step in request.steps])
     entries = [_entry(parts, "acquire", entry) for entry in request.paths]
-    optional = [local_path(parts, "acquire", entry) for entry in request.optional]
-    await _screen_named(parts, steps, entries)
+    literals = [local_path(parts, "acquire", path) for path in request.literals]
+    optional = [local_path(parts, "acquire", path) for path in request.optional]
+    await _screen_named(parts, steps, [entry for entry in entries if not is_pattern(entry)] + literals)
     windowed = all(step.step == "read_lines" for step in steps)
     resolving = replace(parts, bounds=_without_size_bounds(parts)) if windowed else parts
     try:
-        entries += [entry for entry in optional if await acquire.exists(parts, entry)]
-        resolved = await acquire.resolve(resolving, entries)
+        literals += [path for path in optional if await acquire.exists(parts, path)]
+        resolved = await acquire.resolve(resolving, entries, literals)
     except DevToolsError as error:
         raise error.at(step="acquire") from None
     mutates = await _walk_steps(parts, steps, resolved)
@@ -114,7 +115,7 @@ async def screen_path(parts: PipelineParts, step: str, path: str, access: Access
         raise error.at(step=step, path=path) from None
 
 
-async def _screen_named(parts: PipelineParts, steps: Sequence[CompiledStep], entries: Sequence[str]) -> None:
+async def _screen_named(parts: PipelineParts, steps: Sequence[CompiledStep], named: Sequence[str]) -> None:
     """Policy and links for every path that is spelled out, before existence is looked at."""
     for step in steps:
         if isinstance(step.arguments, EditArguments | ReplaceArguments | WriteFileArguments):
@@ -122,9 +123,10 @@ async def _screen_named(parts: PipelineParts, steps: Sequence[CompiledStep], ent
         elif step.patch is not None:
             await _screen_together(parts, step.step, _accesses(step.patch))
         elif step.changes_text():
-            named = getattr(step.arguments, "paths", None) or entries
-            await _screen_together(parts, step.step, {entry: "write" for entry in named if not is_pattern(entry)})
-    await _screen_together(parts, "acquire", {entry: "read" for entry in entries if not is_pattern(entry)})
+            selected = getattr(step.arguments, "paths", None)
+            writes = named if selected is None else [entry for entry in selected if not is_pattern(entry)]
+            await _screen_together(parts, step.step, dict.fromkeys(writes, "write"))
+    await _screen_together(parts, "acquire", dict.fromkeys(named, "read"))
 
 
 async def _screen_together(parts: PipelineParts, step: str, paths: Mapping[str, Access]) -> None:
