@@ -11,6 +11,8 @@ import stat
 from pathlib import Path
 
 from devtools_lsp.core.workspace import sha256
+from devtools_lsp.errors import DevToolsError
+from devtools_lsp.fs.walk import READ_FLAGS, RootWalk
 from devtools_lsp.text import NotTextError, decode
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -25,12 +27,9 @@ class Disk:
 
     def read(self, path: str) -> bytes | None:
         """A regular file's bytes."""
-        host = os.path.realpath(self.root / path)
-        if not host.startswith(f"{self.root}{os.sep}"):
-            return None
         try:
-            descriptor = os.open(host, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except (OSError, ValueError):
+            descriptor = self._open(path)
+        except (OSError, ValueError, DevToolsError):
             return None
         with os.fdopen(descriptor, "rb") as file:
             found = os.fstat(file.fileno())
@@ -40,6 +39,18 @@ class Disk:
                 return file.read(MAX_BYTES + 1)
             except OSError:
                 return None
+
+    def _open(self, path: str) -> int:
+        """Open what a path is now, links inside the root resolved; raises when any name on the way turns into one."""
+        real = os.path.relpath(os.path.realpath(self.root / path), self.root)
+        walk = RootWalk(str(self.root))
+        try:
+            with walk.walk(real, follow=False) as trail:
+                if trail.missing or not trail.name:
+                    raise FileNotFoundError(path)
+                return os.open(trail.name, READ_FLAGS, dir_fd=trail.descriptor)
+        finally:
+            walk.close()
 
     def text(self, path: str) -> str | None:
         """A file's LF text; None also when it is not text."""
