@@ -47,6 +47,8 @@ class Execution:
     decision: DecisionReport | None = None
     in_place_ran: bool = False
     stash: dict[str, Any] = field(default_factory=dict[str, Any])
+    current: str | None = None
+    """The step that runs, or ran last."""
 
 
 async def execute(parts: PipelineParts, request: PlanRequest) -> Result:
@@ -76,7 +78,8 @@ async def execute(parts: PipelineParts, request: PlanRequest) -> Result:
 def _cancelled(request: PlanRequest, started: Sequence[Execution]) -> CallCancelledError:
     written = [msgspec.to_builtins(entry) for execution in started for entry in execution.landing.written]
     landed = f"; {len(written)} file(s) had been written" if written else "; nothing was written"
-    return CallCancelledError(f"{request.signal.reason}{landed}", written=written or None)
+    step = next((execution.current for execution in started), None) or next((op.step for op in request.steps), None)
+    return CallCancelledError(f"{request.signal.reason}{landed}", step=step, written=written or None)
 
 
 def _paths_of(error: DevToolsError) -> list[str]:
@@ -115,6 +118,7 @@ def _tell_what_landed(error: DevToolsError, execution: Execution) -> None:
 
 async def _wrapped(execution: Execution, index: int, step: str, args: Any, run: Any) -> None:
     """Run one step inside the middleware; a stale or foreign workspace is refused (SPEC 6.2)."""
+    execution.current = step
     before = execution.workspace
     acceptable: list[Workspace] = [before]
 
@@ -155,10 +159,10 @@ async def _acquire(execution: Execution) -> None:
         targets = tuple(path for path in targets if resolved.stats[path].size <= limit)
     try:
         execution.workspace = Workspace.of(await acquire.load(execution.parts, targets))
+        if execution.request.witness is not None:
+            execution.request.witness.acquired(execution.workspace)
     except DevToolsError as error:
         raise error.at(step="acquire") from error.__cause__
-    if execution.request.witness is not None:
-        execution.request.witness.acquired(execution.workspace)
 
 
 async def _step(execution: Execution, step: CompiledStep) -> None:
