@@ -129,6 +129,19 @@ def test_an_absolute_path_below_the_root_is_the_relative_one(place: Place, agent
     assert agent.call("read_file", {"path": "./sub/../abs.txt"})["data"]["path"] == "abs.txt"
 
 
+def test_a_path_is_a_name_and_no_pattern(place: Place, agent: Agent):
+    """3.2.1: brackets and stars are characters of a name; nothing else is acquired in its place."""
+    place.put({"s*r.txt": "a\n", "star.txt": "a\n", "q[1]?.txt": "a\n"})
+    for path in ("s*r.txt", "q[1]?.txt"):
+        result = agent.call("edit", edit_of(path, "a", "b"), surface="granular")
+        assert result["written"] == [{"path": path, "kind": "modified"}]
+        assert [line["paths"] for line in place.activity(event="gate", plan=result["plan"])] == [[path], [path]]
+    assert place.text("star.txt") == "a\n"
+    for path in ("*.txt", "**", "[a]"):
+        data = agent.refused("edit", edit_of(path, "a", "b"), surface="granular")
+        assert (data["code"], data["reason"], data["path"]) == ("E_DEV_BAD_ARG", "notFound", path)
+
+
 def test_links_inside_are_read_through_and_not_written_through(place: Place, agent: Agent):
     """5.3.2: `reject` is the default."""
     assert "sub" in agent.call("read_file", {"path": "inner/f.txt"})["content"]

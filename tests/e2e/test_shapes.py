@@ -344,8 +344,8 @@ def test_cancelling_answers_with_the_code_for_it(place: Place, agent: Agent):
     approval = terminal.waiting()[0]["id"]
     agent.wire.notify("$/cancelRequest", {"id": call})
     data = agent.error(call)
-    fields(data, "code message retry", "step written")
-    assert (data["code"], data["retry"]) == ("E_DEV_CANCELLED", "yes")
+    fields(data, "code message retry step", "written")
+    assert (data["code"], data["retry"], data["step"]) == ("E_DEV_CANCELLED", "yes", "edit")
     assert terminal.wire.wait_told("devtools/approvalResolved")["status"] == "withdrawn"
     assert terminal.decide(approval, approve=True) == {
         "id": approval,

@@ -237,7 +237,9 @@ def test_a_person_watches_and_decides_in_terminals(asking: Place):
         assert json.loads(late.stdout)["status"] == "denied"
         call = agent.begin_edit("a.txt", "a", "b")
         shown = json.loads(watching.stdout.readline())
-        approved = place.cli("approve", shown["id"].partition("-")[0], "--remember", "--json")
+        # The number behind the dash will do; the beginning of an id will not, for it may be another's whole id.
+        assert place.cli("approve", shown["id"].partition("-")[0]).returncode == 2
+        approved = place.cli("approve", shown["id"].partition("-")[2], "--remember", "--json")
         assert json.loads(approved.stdout)["status"] == "approved"
         assert agent.wire.result(call)["written"]
         assert agent.edit("a.txt", "b", "c")["written"]
