@@ -37,13 +37,21 @@ class Assault:
     def leaks(self) -> list[bytes]:
         return self._agent.wire.leaks
 
-    def until(self, *, seconds: float, rounds: int = 1 << 30) -> None:
-        """Go on until the time is over, or something escaped or leaked."""
-        deadline = time.monotonic() + seconds
-        for number in range(rounds):
+    @property
+    def met_both(self) -> bool:
+        """Whether the attack was one: again and again it met the directory, and the link."""
+        return min(self.count["done"], self.count["refused"]) > 20
+
+    def until(self, *, seconds: float) -> None:
+        """Go on until the time is over, or something escaped or leaked; on a slow machine until it met both states."""
+        begun = time.monotonic()
+        number = 0
+        while not self.leaks and not (number % 16 == 0 and self.outside.escapes()):
             for attempt in (self._whole, self._edit, self._patch, self._moves, self._fix, self._undo):
                 attempt(number)
-            if time.monotonic() > deadline or self.leaks or (number % 16 == 0 and self.outside.escapes()):
+            number += 1
+            spent = time.monotonic() - begun
+            if spent > seconds and (self.met_both or spent > 10 * seconds):
                 return
 
     def _try(self, tool: str, arguments: Message, surface: str = "granular") -> Message | None:
@@ -115,7 +123,7 @@ def assert_contained(assault: Assault) -> None:
     """Nothing outside changed, nothing of it was told, and the attack was one: it met both states again and again."""
     assert assault.outside.escapes() == []
     assert assault.leaks == []
-    assert min(assault.count["done"], assault.count["refused"]) > 20, assault.count
+    assert assault.met_both, assault.count
 
 
 @pytest.mark.parametrize("symlinks", ["reject", "inside"])
