@@ -49,6 +49,7 @@ class Agents:
         self._thread = threading.Thread(target=self._loop.run_forever, name="agents")
         self._thread.start()
         self._clients: list[Client] = []
+        self._calls: list[tuple[str, concurrent.futures.Future[Any]]] = []
 
     def _run(self, coroutine: Any) -> concurrent.futures.Future[Any]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -61,7 +62,15 @@ class Agents:
 
     def call(self, client: Client, tool: str, arguments: Mapping[str, Any]) -> concurrent.futures.Future[Any]:
         """A call under way: `.result()` waits for it."""
-        return self._run(client.call(tool, dict(arguments)))
+        call = self._run(client.call(tool, dict(arguments)))
+        self._calls.append((tool, call))
+        return call
+
+    def tell(self) -> None:
+        """Print how every call stands: pytest shows that with a failure."""
+        for tool, call in self._calls[-20:]:
+            outcome = "waits" if not call.done() else call.exception() or "ok"
+            print(f"{tool}: {outcome}")
 
     def do(self, coroutine: Any) -> Any:
         return self._run(coroutine).result(WAIT_S)
@@ -162,8 +171,11 @@ class Project:
 
     def close(self) -> None:
         for made in self._agents:
+            made.tell()
             made.close()
         self.end()
+        if (self.base / "daemon.log").exists():
+            print((self.base / "daemon.log").read_text()[-4000:])
 
 
 @pytest.fixture

@@ -56,11 +56,14 @@ class Nvim:
             stdout=self._log,
             stderr=self._log,
         )
-        wait_until(lambda: address.exists() or self.process.poll() is not None, "Neovim listens")
-        assert self.process.poll() is None, address.with_suffix(".log").read_text()
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(30)
-        self._socket.connect(str(address))
+
+        def listens() -> bool:
+            assert self.process.poll() is None, address.with_suffix(".log").read_text()
+            return self._socket.connect_ex(str(address)) == 0
+
+        wait_until(listens, "Neovim listens")
         self._pack, self._unpacker = msgpack.packb, msgpack.Unpacker(raw=False, ext_hook=lambda _code, data: data)
         self.pid = self.lua("return vim.fn.getpid()")
 

@@ -22,9 +22,12 @@ export function wordsOf(problem: unknown): string {
   return problem instanceof Error ? problem.message : String(problem);
 }
 
+const MAX_NOTIFICATIONS = 3;
+
 export class Approvals implements vscode.Disposable {
   private readonly waiting = new Map<string, Waiting>();
   private readonly changes = new vscode.EventEmitter<void>();
+  private asking = 0;
   private readonly undoing = new Set<Connection>();
   readonly onDidChange = this.changes.event;
 
@@ -156,7 +159,20 @@ export class Approvals implements vscode.Disposable {
     }
   }
 
+  /** In a notification, as long as few of them stand there; the status bar and the view count all. */
   private async ask(item: Waiting): Promise<void> {
+    if (this.asking >= MAX_NOTIFICATIONS) {
+      return;
+    }
+    this.asking += 1;
+    try {
+      await this.askNow(item);
+    } finally {
+      this.asking -= 1;
+    }
+  }
+
+  private async askNow(item: Waiting): Promise<void> {
     const { id } = item.payload;
     const chosen = await vscode.window.showWarningMessage(item.headline, "Show Diff", "Approve", "Deny");
     if (chosen === "Show Diff") {

@@ -51,6 +51,8 @@ export interface ConnectionParts {
   readonly output: vscode.LogOutputChannel;
   /** A client is made: register what it should hear before it starts. */
   readonly opened: (client: LanguageClient) => void;
+  /** It is connected: requests are answered. */
+  readonly attached: () => void;
   /** The connection is gone, and all that was known through it. */
   readonly gone: () => void;
   readonly changed: () => void;
@@ -154,6 +156,7 @@ export class Connection implements vscode.Disposable {
     if (this.client === client) {
       this.why = undefined;
       this.become("connected");
+      this.parts.attached();
     }
   }
 

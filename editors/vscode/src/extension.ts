@@ -84,6 +84,9 @@ class Workspace implements vscode.Disposable {
         this.approvals.listen(connection, client);
         this.landed.listen(connection, client);
       },
+      attached: () => {
+        this.landed.recall(connection).catch((problem: unknown) => this.output.warn(`${root}: ${wordsOf(problem)}`));
+      },
       gone: () => this.approvals.lost(connection),
       changed: this.changed,
     });

@@ -1,10 +1,11 @@
 /** What agents wrote: lines that are shown for a while, the recent plans, and follow mode. */
 
+import * as fs from "node:fs";
 import * as path from "node:path";
 import * as vscode from "vscode";
 import type { LanguageClient } from "vscode-languageclient/node";
 import type { Connection } from "./connection";
-import type { Landed, LandedFile } from "./wire";
+import type { ActivityEntry, Landed, LandedFile, Status } from "./wire";
 
 const KEPT_PLANS = 50;
 
@@ -72,13 +73,38 @@ export class LandedLines implements vscode.Disposable {
     client.onNotification("devtools/landed", (landed: Landed) => this.take(connection, landed));
   }
 
-  private take(connection: Connection, landed: Landed): void {
-    let plan = this.recent.find((one) => one.connection === connection && one.id === landed.plan);
-    if (plan === undefined) {
-      plan = { connection, id: landed.plan, agent: landed.agent, at: new Date(), files: new Map() };
-      this.recent.unshift(plan);
-      this.recent.length = Math.min(this.recent.length, KEPT_PLANS);
+  /** What landed before this editor was there, from the daemon's activity log. */
+  async recall(connection: Connection): Promise<void> {
+    const { stateDir } = await connection.request<Status>("devtools/status");
+    const text = await fs.promises.readFile(path.join(stateDir, "activity.jsonl"), "utf8").catch(() => "");
+    for (const line of text.split("\n")) {
+      const entry = parsed(line);
+      if (entry?.event === "landed" && entry.paths !== undefined) {
+        const plan = this.planOf(connection, entry.plan, entry.agent ?? "", new Date(entry.time));
+        for (const name of entry.paths) {
+          if (!plan.files.has(name)) {
+            plan.files.set(name, { path: name, ranges: [] });
+          }
+        }
+      }
     }
+    this.recent.sort((one, other) => other.at.getTime() - one.at.getTime());
+    this.recent.length = Math.min(this.recent.length, KEPT_PLANS);
+    this.changes.fire();
+  }
+
+  private planOf(connection: Connection, id: string, agent: string, at: Date): Plan {
+    let plan = this.recent.find((one) => one.connection === connection && one.id === id);
+    if (plan === undefined) {
+      plan = { connection, id, agent, at, files: new Map() };
+      this.recent.unshift(plan);
+    }
+    return plan;
+  }
+
+  private take(connection: Connection, landed: Landed): void {
+    const plan = this.planOf(connection, landed.plan, landed.agent, new Date());
+    this.recent.length = Math.min(this.recent.length, KEPT_PLANS);
     for (const file of landed.files) {
       plan.files.set(file.path, file);
       if (file.kind !== "deleted") {
@@ -156,6 +182,15 @@ export class LandedLines implements vscode.Disposable {
       editor.setDecorations(this.bright, shown !== undefined && !shown.fading ? options : []);
       editor.setDecorations(this.fading, shown?.fading === true ? options : []);
     }
+  }
+}
+
+function parsed(line: string): ActivityEntry | undefined {
+  try {
+    return JSON.parse(line) as ActivityEntry;
+  } catch {
+    // The last line may be half written.
+    return undefined;
   }
 }
 

@@ -62,7 +62,7 @@ export class PlansView implements vscode.TreeDataProvider<Plan | PlanFile> {
     }
     const uri = fileUri(item.plan.connection, item.file);
     const shown = new vscode.TreeItem(uri);
-    shown.description = item.file.from === undefined ? item.file.kind : `renamed from ${item.file.from}`;
+    shown.description = item.file.from === undefined ? (item.file.kind ?? "") : `renamed from ${item.file.from}`;
     shown.contextValue = "planFile";
     if (item.file.kind !== "deleted") {
       shown.command = { command: "devtools.openLanded", title: "Open", arguments: [item] };

@@ -78,7 +78,8 @@ export interface DiffDocument extends Words {
 
 export interface LandedFile {
   readonly path: string;
-  readonly kind: ChangedFile["kind"];
+  /** Absent where only the activity log tells of it. */
+  readonly kind?: ChangedFile["kind"];
   readonly from?: string;
   /** 1-based lines as they are now, both ends included. */
   readonly ranges: readonly { readonly start: number; readonly end: number }[];
@@ -89,6 +90,15 @@ export interface Landed {
   readonly plan: string;
   readonly agent: string;
   readonly files: readonly LandedFile[];
+}
+
+/** One line of `activity.jsonl`. */
+export interface ActivityEntry {
+  readonly time: string;
+  readonly event: string;
+  readonly plan: string;
+  readonly agent?: string;
+  readonly paths?: readonly string[];
 }
 
 /** `devtools/stopping`: somebody ends the daemon on purpose. */

@@ -78,3 +78,39 @@ def test_a_socket_may_be_named_in_place_of_a_program(new_project: Any, neovim: A
     (project.base / "run" / "devtools-lsp").mkdir(mode=0o700, exist_ok=True)
     project.serve()
     assert editor.until(CONNECTED, -1, what="attached over the socket")
+
+
+def test_what_waits_survives_an_editor_that_is_killed(new_project: Any, neovim: Any, wait_until: Any):
+    project = new_project({"app.py": "one\n"})
+    first = neovim(project)
+    first.attached(project.path("app.py"))
+    agents = project.agents()
+    call = agents.edit(agents.connect(), "app.py", "one", "two")
+    wait_until(first.pending, "the first is asked")
+    first.process.kill()
+    second = neovim(project)
+    second.attached(project.path("app.py"))
+    wait_until(second.pending, "the second is asked")
+    second.lua("vim.cmd.Devtools('approve')")
+    assert call.result(30)["ok"]
+
+
+def test_many_at_once_are_one_message_and_all_of_them_can_be_answered(new_project: Any, neovim: Any, wait_until: Any):
+    count = 200
+    project = new_project({f"f{number}.py": "one\n" for number in range(count)})
+    editor = neovim(project)
+    editor.attached(project.path("f0.py"))
+    agents = project.agents()
+    agent = agents.connect()
+    calls = [agents.edit(agent, f"f{number}.py", "one", "two") for number in range(count)]
+    editor.until(f"return require('devtools.approvals').count() == {count}")
+    wait_until(lambda: any(f"{count} steps wait" in note for note in editor.notes()), "the message")
+    assert len(editor.notes()) < 20
+    editor.lua(
+        "local approvals = require('devtools.approvals') "
+        "for _, item in ipairs(approvals.list()) do approvals.decide(item, { approve = true }) end"
+    )
+    for call in calls:
+        assert call.result(60)["ok"]
+    editor.until("return require('devtools.approvals').count() == 0")
+    assert {project.text(f"f{number}.py") for number in range(count)} == {"two\n"}

@@ -13,12 +13,22 @@ RUFF = '[engines.ruff]\npreset = "ruff"\n[gate]\nmode = "editor"\n'
 
 
 @pytest.mark.timeout(240)
-def test_scenes_inside_the_extension_host(new_project: Any, code_server: Any, vsix: Path, tool: Any):
+def test_scenes_inside_the_extension_host(new_project: Any, code_server: Any, vsix: Path, tool: Any, wait_until: Any):
     tool("ruff")
     project = new_project(
         {"app.py": "eins 🙂\nzwei\ndrei\n", "other.py": "x = 1\ny = 1\n", "wide.py": "x = '🙂'; import os\n"},
         configuration=RUFF,
     )
+    agents = project.agents()
+    early = agents.connect("early")
+    terminal = agents.connect("terminal", "terminal")
+    agents.do(terminal.approvals(watch=True))
+    call = agents.call(
+        early, "apply_patch", {"patch": "*** Begin Patch\n*** Add File: early.py\n+x = 1\n*** End Patch\n"}
+    )
+    (item,) = wait_until(lambda: agents.do(terminal.approvals()), "the approval")
+    agents.do(terminal.decide(item["id"], True))
+    call.result(30)
     project.env["DAEMON_PID"] = str(project.process.pid)
     settings = {"devtools.landed.brightSeconds": 1, "devtools.landed.fadingSeconds": 1, "devtools.ask": "silent"}
     server = code_server(project, **settings)

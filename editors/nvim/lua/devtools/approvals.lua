@@ -18,6 +18,8 @@ local waiting = {}
 local order = {}
 local on_change = function() end
 local asking = false
+local counting = false
+local FEW, COUNTING_MS = 3, 500
 ---@type table<integer, boolean> clients whose person has just asked for an undo
 local undoing = {}
 
@@ -272,13 +274,28 @@ local function interrupt(item)
   })
 end
 
+--- One message for each, as long as they are few; then one for many.
+local function notify(item)
+  if #order <= FEW then
+    client.tell(item.headline .. "  (:Devtools approvals)", vim.log.levels.WARN)
+  elseif not counting then
+    counting = true
+    vim.defer_fn(function()
+      counting = false
+      if #order > FEW then
+        client.tell(("%d steps wait for you  (:Devtools approvals)"):format(#order), vim.log.levels.WARN)
+      end
+    end, COUNTING_MS)
+  end
+end
+
 local function announce(item)
   local own_undo = undoing[item.client_id] and item.payload.step == "undo"
   if own_undo or config.current.ask == "select" then
     undoing[item.client_id] = nil
     interrupt(item)
   elseif config.current.ask == "notify" then
-    client.tell(item.headline .. "  (:Devtools approvals)", vim.log.levels.WARN)
+    notify(item)
   end
 end
 

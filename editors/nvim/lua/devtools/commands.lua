@@ -35,13 +35,14 @@ local function with_approval(id, prompt, run)
     end
     return approvals.choose(prompt, run)
   end
+  -- The whole id, or the number behind its dash: the beginning of an id may be another's whole id.
   local found = vim.tbl_filter(function(item)
-    return vim.startswith(item.payload.id, id)
+    return item.payload.id == id or item.payload.id:match("%-(%d+)$") == id
   end, approvals.list())
   if #found == 1 then
     return run(found[1])
   end
-  client.tell(("%d approvals begin with %q"):format(#found, id), vim.log.levels.WARN)
+  client.tell(("%d approvals are called %q"):format(#found, id), vim.log.levels.WARN)
 end
 
 local function rest_of(arguments, from)
@@ -110,7 +111,8 @@ end
 
 local function undo(owner, plan)
   approvals.expect_undo(owner.id)
-  client.request(owner, "devtools/undo", { plan = plan }, function(result)
+  -- An empty Lua table would go out as a list.
+  client.request(owner, "devtools/undo", plan and { plan = plan } or vim.empty_dict(), function(result)
     approvals.expect_no_undo(owner.id)
     client.tell("undo: " .. (result.summary or "done"))
   end, function(problem)

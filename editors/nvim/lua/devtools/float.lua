@@ -139,6 +139,8 @@ function M.open(parts)
   -- What is shown is what is written: nothing of it may be cut off at the edge or concealed.
   vim.wo[window].wrap, vim.wo[window].list, vim.wo[window].conceallevel = true, true, 0
   vim.wo[window].linebreak = true
+  -- A trailing blank must show, and must not look like a removed line.
+  vim.wo[window].listchars = "tab:» ,trail:·,nbsp:␣"
   if below then
     vim.api.nvim_win_set_cursor(window, { math.max(1, #lines - below), 0 })
   end

@@ -2,8 +2,16 @@
 
 local M = {}
 
+local telling = false
+
+--- Say that something changed; many changes at once are said once.
 local function changed()
+  if telling then
+    return
+  end
+  telling = true
   vim.schedule(function()
+    telling = false
     vim.api.nvim_exec_autocmds("User", { pattern = "DevtoolsChanged", modeline = false })
     vim.cmd.redrawstatus({ bang = true })
   end)

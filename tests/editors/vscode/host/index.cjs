@@ -40,6 +40,9 @@ const waiting = (count = 1) =>
     const all = api.approvals.all();
     return all.length === count && all.every((item) => item.details.length > 0) && all;
   }, `${count} approvals`);
+/** The approval that a call waits for; a call that ends instead fails the scene with its answer. */
+const asked = (done) =>
+  Promise.race([waiting().then(([item]) => item), done.then((answer) => assert.fail(JSON.stringify(answer)))]);
 const marks = (uri) => vscode.languages.getDiagnostics(uri).filter((found) => found.code === "approval");
 const tabs = () => vscode.window.tabGroups.all.flatMap((group) => group.tabs);
 const decide = (command, argument) => vscode.commands.executeCommand(command, argument);
@@ -62,6 +65,9 @@ const tests = {
     assert.strictEqual(status.pid, Number(process.env.DAEMON_PID));
     assert.strictEqual(status.editors.length, 1);
     assert.strictEqual(api.statusText(), "$(shield) devtools");
+    // What landed before this editor was there is told by the activity log.
+    const [before] = await until(() => api.landed.plans().length && api.landed.plans(), "recent plans");
+    assert.deepStrictEqual([before.agent, ...before.files.keys()], ["early", "early.py"]);
   },
 
   async "an edit is marked, approved by code action, appears, and is highlighted until it fades"() {
@@ -101,7 +107,7 @@ const tests = {
 
   async "the diff is native, its right side may be changed, and what is seen is what is written"() {
     const done = edit("other.py", "x = 1", "x = 2");
-    const [item] = await waiting();
+    const item = await asked(done);
     await decide("devtools.showDiff", { id: item.payload.id });
     const tab = await until(() => tabs().find((one) => one.input instanceof vscode.TabInputTextDiff), "the diff");
     assert.match(tab.label, /^other\.py: claude wants to edit other\.py \(\+1 -1\)$/);
@@ -121,7 +127,7 @@ const tests = {
   async "a denied edit leaves the disk alone and tells the agent why"() {
     const before = onDisk("other.py");
     const done = edit("other.py", "y = 1", "y = 2");
-    const [item] = await waiting();
+    const item = await asked(done);
     await decide("devtools.denyWithNote", { id: item.payload.id, note: "leave y alone" });
     const { code, err } = await done;
     assert.strictEqual(code, 2);
@@ -131,7 +137,7 @@ const tests = {
 
   async "a file that does not exist yet is asked about, shown and written"() {
     const done = call("apply_patch", { patch: "*** Begin Patch\n*** Add File: new.py\n+x = 1\n*** End Patch\n" });
-    const [item] = await waiting();
+    const item = await asked(done);
     await decide("devtools.showDiff", item);
     const tab = await until(() => tabs().find((one) => one.input instanceof vscode.TabInputTextDiff), "the diff");
     assert.strictEqual((await vscode.workspace.openTextDocument(tab.input.original)).getText(), "");
@@ -155,7 +161,7 @@ const tests = {
 
   async "an answer from a terminal counts, and the question goes away here"() {
     const done = edit("other.py", "y = 1", "y = 5");
-    const [item] = await waiting();
+    const item = await asked(done);
     await decide("devtools.showDiff", item);
     await until(() => tabs().find((one) => one.input instanceof vscode.TabInputTextDiff), "the diff");
     const terminal = spawn(process.env.DEVTOOLS_PROGRAM, ["approve", item.payload.id, "--root", root()]);
@@ -169,7 +175,7 @@ const tests = {
     await vscode.workspace.getConfiguration("devtools").update("follow", true, vscode.ConfigurationTarget.Global);
     await vscode.window.showTextDocument(file("app.py"));
     const done = edit("other.py", "y = 5", "y = 6");
-    const [item] = await waiting();
+    const item = await asked(done);
     await decide("devtools.approve", item);
     await done;
     await until(() => vscode.window.visibleTextEditors.some((one) => one.document.uri.fsPath === file("other.py").fsPath), "other.py is shown");
@@ -204,7 +210,7 @@ const tests = {
     const again = await until(async () => connection.state === "connected" && (await connection.request("devtools/status").catch(() => undefined)), "again");
     assert.notStrictEqual(again.pid, pid);
     const done = edit("other.py", "x = 3", "x = 4");
-    const [item] = await waiting();
+    const item = await asked(done);
     await decide("devtools.approve", item);
     assert.strictEqual((await done).code, 0);
   },
