@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from devtools_lsp.errors import DevToolsError
+from devtools_lsp.fs.local import LocalFileSystem
 from tests.attack.daemon import PLACE
 from tests.attack.doors import (
     AWAY,
@@ -23,12 +24,14 @@ from tests.attack.doors import (
     NEW,
     OLD,
     SPARE,
+    TRIGGER,
     Door,
     Entrance,
     edit_file,
     enter,
     facade_move_from,
     patch_move_from,
+    write_file,
 )
 from tests.attack.inputs import INPUTS, OWN, Input, build, everything
 from tests.attack.wire import envelope
@@ -145,3 +148,58 @@ async def test_what_would_be_a_repository_only_as_a_whole_is_not_asked_about(ent
         await entrance.call("apply_patch", patch=envelope(*[line for name in files for line in (name, "+x")]))
     assert (refused.value.code, refused.value.reason) == ("E_DEV_POLICY", "protected")
     assert entrance.questions == []
+
+
+async def refusals(entrance: Entrance, path: str) -> set[tuple[str, str | None]]:
+    """What the doors say to a path, one and all."""
+    verdicts = set()
+    for door in DOORS:
+        with pytest.raises(DevToolsError) as refused:
+            await door(entrance, path)
+        verdicts.add((refused.value.code, refused.value.reason))
+    return verdicts
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("real", [".git", ".git/hooks", ".vscode", "tools/hooks", "state"])
+async def test_another_name_of_a_protected_directory(tmp_path: Path, mounted, real: str, rule: str):
+    """A bind mount has a name of its own and no link to see: the directory is known by its identity."""
+    root = build(tmp_path)
+    (root / real).mkdir(exist_ok=True)
+    mounted("--bind", str(root / real), at=root / "alias")
+    entrance = enter(root, symlinks=rule, own_paths=OWN)
+    before = everything(tmp_path)
+    try:
+        for path in ("alias/x", "alias/deep/er/x", "src/../alias/config"):
+            assert await refusals(entrance, path) == {("E_DEV_POLICY", "protected")}, path
+    finally:
+        entrance.close()
+    assert everything(tmp_path) == before
+
+
+async def test_what_the_operator_denied_is_denied_in_every_spelling(tmp_path: Path):
+    """`deny_write` meets look-alikes, too, and no `allow_write` opens what it closes."""
+    root = build(tmp_path)
+    entrance = enter(root, allow_write=["**", "closed/**"], deny_write=["closed/**", "**/*.lck"])
+    try:
+        for path in ("closed/x", "CLOSED/x", "clo\u200bsed/x", "closed./x", "x/../closed/x", "src/a.lck", "src/A.LCK"):
+            assert await refusals(entrance, path) == {("E_DEV_POLICY", "protected")}, path
+    finally:
+        entrance.close()
+
+
+async def test_what_no_rule_allows_is_refused(tmp_path: Path):
+    """Only what `allow_write` names is open; without a policy nothing is."""
+    root = build(tmp_path)
+    entrance = enter(root, allow_write=["docs/**", SPARE, ELSEWHERE, TRIGGER])
+    try:
+        for path in ("src/a.py", "new.txt", "doc", "docs2/x"):
+            assert await refusals(entrance, path) == {("E_DEV_POLICY", "protected")}, path
+        await write_file(entrance, "docs/new/x.md")
+    finally:
+        entrance.close()
+    bare = Entrance(root, LocalFileSystem(str(root)), None)
+    try:
+        assert await refusals(bare, "docs/new/x.md") == {("E_DEV_POLICY", "protected")}
+    finally:
+        bare.close()
