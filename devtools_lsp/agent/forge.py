@@ -7,6 +7,7 @@ one: the pipeline asks, under the step's own name, whatever a tool is called.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -152,8 +153,10 @@ class ToolSet:
             return tool
         if name in self.withheld:
             raise self.withheld[name]
+        near = difflib.get_close_matches(name[:100], self.tools, n=1)
+        hint = f"did you mean {near[0]!r}? The" if near else "the"
         raise UnknownStepError(
-            f"there is no tool {name[:100]!r}; the tools are {', '.join(self.tools)}",
+            f"there is no tool {name[:100]!r}; {hint} tools are {', '.join(self.tools)}",
             step=name[:100],
             alternatives=list(self.tools),
         )

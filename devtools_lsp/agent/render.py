@@ -51,6 +51,8 @@ def render_reply(result: Result, artifact: SpooledJsonArtifact, *, inline_tokens
 def render_text(reply: Mapping[str, Any]) -> str:
     """A reply as compact text, for MCP's text content and for terminals."""
     lines: list[str] = [str(reply["summary"]), *decision_lines(reply.get("decision"))]
+    if reply.get("content"):
+        lines.append(str(reply["content"]).removesuffix("\n"))
     delta: Mapping[str, Any] = reply.get("delta") or {}
     introduced = [_place_key(item) for item in delta.get("introduced", ())]
     for item in reply["diagnostics"]:
@@ -121,8 +123,12 @@ def _reads_cost(reply: Mapping[str, Any]) -> int:
 
 
 def _summary(result: Result, counts: Mapping[str, int], changes: Sequence[str], omitted: Mapping[str, int]) -> str:
-    found = [_plural(number, name) for name, number in counts.items() if number] or ["no findings"]
+    judged = result.delta is not None or any(counts.values())
+    found = [_plural(number, name) for name, number in counts.items() if number]
+    found = found or ["no findings" if judged else "nothing was linted or checked"]
     status = "ok" if result.ok else "done, with errors"
+    if result.ok and result.delta is not None and result.delta.pending:
+        status = "not fully judged"
     lines = [f"{status}: {_plural(len(result.changes), 'file')} changed, {', '.join(found)}"]
     if result.delta is not None:
         delta = result.delta

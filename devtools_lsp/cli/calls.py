@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
 
+from devtools_lsp import discovery
 from devtools_lsp.cli.options import (
     EXIT_ERROR_DIAGNOSTICS,
     EXIT_OK,
@@ -51,7 +53,7 @@ def call(
 
         async with await connect(found, name=agent, session=session, surface=_surface(surface)) as client:
             tell_version(client)
-            return await client.call(tool, arguments, progress=_print_progress)
+            return await client.call(tool, arguments, progress=WaitingLines())
 
     _finish(run(work()), as_json)
 
@@ -74,7 +76,7 @@ def plan(
 
         async with await connect(found, name=agent, surface="composite") as client:
             tell_version(client)
-            return await client.ops(paths or [], steps, progress=_print_progress)
+            return await client.ops(paths or [], steps, progress=WaitingLines())
 
     _finish(run(work()), as_json)
 
@@ -93,7 +95,7 @@ def undo(
 
         async with await connect(found, name=agent) as client:
             tell_version(client)
-            return await client.undo(plan)
+            return await client.undo(plan, progress=WaitingLines())
 
     _finish(run(work()), as_json)
 
@@ -115,7 +117,12 @@ def tools(root: RootOption = None, surface: SurfaceOption = "granular", as_json:
         terminal.show(offered)
         return
     for entry in offered:
-        terminal.out.print(f"[bold]{entry['name']}[/bold]  {entry['description']}")
+        schema = entry["inputSchema"]
+        required = set(schema.get("required", ()))
+        arguments = [name if name in required else f"{name}?" for name in schema["properties"]]
+        terminal.out.print(f"[bold]{entry['name']}[/bold] {{{', '.join(arguments)}}}  {entry['description']}")
+        example = json.dumps(schema["examples"][0], ensure_ascii=False)
+        terminal.out.print(f"  --args '{example}'", style="dim", markup=False)
 
 
 def status(root: RootOption = None, as_json: JsonOption = False) -> None:
@@ -162,7 +169,8 @@ def _print_status(terminal: Terminal, state: dict[str, Any]) -> None:
     else:
         out.print("no engines are configured; `devtools-lsp init` proposes some")
     for line in state.get("skipped", []):
-        out.print(f"skipped: {line}")
+        out.print(f"attention: {line}", style="bold yellow", markup=False)
+    out.print(f"socket: {discovery.socket_path(state['root'])}")
     out.print(f"state directory: {state['stateDir']}")
 
 
@@ -188,12 +196,21 @@ def _surface(name: str) -> Any:
     return name
 
 
-def _print_progress(value: dict[str, Any]) -> None:
-    """Output and reports go to standard error, so that standard output holds the result alone."""
-    if value.get("kind") == "output":
-        typer.echo(value.get("text", ""), err=True)
-    elif value.get("approval"):
-        typer.echo(f"{value['message']}  (devtools-lsp approve {value['approval']})", err=True)
+class WaitingLines:
+    """Prints what a call does meanwhile on standard error, so that standard output holds the result alone."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, value: dict[str, Any]) -> None:
+        """One piece of progress; that somebody still waits is said once."""
+        if value.get("kind") == "output":
+            typer.echo(value.get("text", ""), err=True)
+            return
+        approval = value.get("approval")
+        if approval is not None and approval not in self._said:
+            self._said.add(approval)
+            typer.echo(f"{value['message']}  (devtools-lsp approve {approval})", err=True)
 
 
 def _finish(result: dict[str, Any], as_json: bool) -> None:

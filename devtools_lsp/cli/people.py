@@ -11,7 +11,8 @@ import typer
 
 from devtools_lsp.cli.options import EXIT_REFUSED, JsonOption, RootOption, Terminal, checked_root, run, tell_version
 
-IdArgument = Annotated[str, typer.Argument(help="The approval's id, or the beginning of it.")]
+IdArgument = Annotated[str, typer.Argument(help="The approval's id, or the number behind its dash.")]
+RECONNECT_S = 1.0
 NoteOption = Annotated[str | None, typer.Option("--note", help="A sentence for the agent.")]
 
 
@@ -35,37 +36,73 @@ def approvals(
     async def work() -> None:
         from devtools_lsp.client import connect
 
-        events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-        async with await connect(
-            found,
-            name="terminal",
-            role="terminal",
-            start=watch,
-            on_notification=lambda method, params: events.put_nowait((method, params)),
-        ) as client:
+        async with await connect(found, name="terminal", role="terminal", start=False) as client:
             tell_version(client)
-            items = await client.approvals(watch=watch)
-            if not items and not watch and not as_json:
-                terminal.out.print("nothing waits for a decision")
-            if as_json and not watch:
+            items = await client.approvals()
+            if as_json:
                 terminal.show(items)
                 return
+            if not items:
+                terminal.out.print("nothing waits for a decision")
             for item in items:
                 _print_approval(terminal, item)
-            lost = asyncio.create_task(client.lost())
-            while watch:
-                told = asyncio.create_task(events.get())
-                await asyncio.wait({told, lost}, return_when=asyncio.FIRST_COMPLETED)
-                if not told.done():
-                    told.cancel()
-                    raise lost.result()
-                method, params = told.result()
-                if method == "devtools/approvalRequested":
-                    _print_approval(terminal, params)
-                elif method == "devtools/approvalResolved" and not terminal.as_json:
-                    terminal.out.print(f"{params['id']}: {params['status']} by {params['by']}", style="dim")
 
-    run(work())
+    run(_watch(found, terminal) if watch else work())
+
+
+async def _watch(root: Path, terminal: Terminal) -> None:
+    """Show approvals as they come, for as long as the person lets it; a daemon that ends is waited for."""
+    from devtools_lsp.client import ConnectionLostError
+    from devtools_lsp.discovery import NotRunningError
+
+    start = True
+    while True:
+        try:
+            await _watch_one(root, terminal, start=start)
+        except ConnectionLostError:
+            if not terminal.as_json:
+                terminal.out.print("the daemon ended; what waited is lost. Waiting for the next one", style="yellow")
+        except NotRunningError:
+            await asyncio.sleep(RECONNECT_S)
+        # A daemon that somebody stopped is not started again behind their back.
+        start = False
+
+
+async def _watch_one(root: Path, terminal: Terminal, *, start: bool) -> None:
+    from devtools_lsp.client import connect
+
+    events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+    async with await connect(
+        root,
+        name="terminal",
+        role="terminal",
+        start=start,
+        on_notification=lambda method, params: events.put_nowait((method, params)),
+    ) as client:
+        tell_version(client)
+        items = await client.approvals(watch=True)
+        if not terminal.as_json:
+            terminal.out.print(f"watching {root}; {len(items) or 'nothing'} waiting", style="dim")
+        for item in items:
+            _print_approval(terminal, item)
+        lost = asyncio.create_task(client.lost())
+        while True:
+            told = asyncio.create_task(events.get())
+            await asyncio.wait({told, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not told.done():
+                told.cancel()
+                raise lost.result()
+            _print_event(terminal, *told.result())
+
+
+def _print_event(terminal: Terminal, method: str, params: Any) -> None:
+    if method == "devtools/approvalRequested":
+        _print_approval(terminal, params)
+    elif method == "devtools/approvalUpdated" and not terminal.as_json:
+        terminal.out.print(f"{params['id']}: the checkers answered", style="dim")
+        _print_consequences(terminal, params)
+    elif method == "devtools/approvalResolved" and not terminal.as_json:
+        terminal.out.print(f"{params['id']}: {params['status']} by {params['by']}", style="dim")
 
 
 def approve(
@@ -95,10 +132,10 @@ def _decide(approval: str, approved: bool, root: Path | None, as_json: bool, **o
 
         async with await connect(found, name="terminal", role="terminal", start=False) as client:
             tell_version(client)
+            # The number behind the dash is enough; anything else must be the whole id, so that no other is meant.
             waiting = [item["id"] for item in await client.approvals()]
-            matching = [name for name in waiting if name.startswith(approval)]
-            chosen = matching[0] if len(matching) == 1 else approval
-            return await client.decide(chosen, approved, **options)
+            numbered = [name for name in waiting if name.rpartition("-")[2] == approval]
+            return await client.decide(numbered[0] if numbered else approval, approved, **options)
 
     answer = run(work())
     terminal = Terminal.of(as_json)
@@ -111,42 +148,56 @@ def _decide(approval: str, approved: bool, root: Path | None, as_json: bool, **o
         raise typer.Exit(EXIT_REFUSED)
 
 
+def escaped(text: str) -> str:
+    """Text for the terminal: what a person decides on must not hold what a person cannot see."""
+    from rich.markup import escape
+
+    from devtools_lsp.core.invisible import reveal
+
+    return escape(reveal(text))
+
+
 def _print_approval(terminal: Terminal, item: dict[str, Any]) -> None:
     if terminal.as_json:
         print(json.dumps(item, ensure_ascii=False), flush=True)
         return
-    from rich.markup import escape as escape_markup
     from rich.syntax import Syntax
 
     from devtools_lsp.core.invisible import reveal
 
-    def escape(text: str) -> str:
-        # What a person decides on must not hold what a person cannot see.
-        return escape_markup(reveal(text))
-
     out = terminal.out
-    out.rule(f"[bold]{escape(item['id'])}[/bold]  {escape(item['agent'])} asks: {escape(item['step'])}", align="left")
+    out.rule(
+        f"[bold]{escaped(item['id'])}[/bold]  {escaped(item['agent'])} asks: {escaped(item['step'])}", align="left"
+    )
     for key in ("command",):
         if key in item["args"]:
-            out.print(escape(str(item["args"][key])))
+            out.print(escaped(str(item["args"][key])))
     for file in item["files"]:
         moved = f" (from {file['from']})" if file.get("from") else ""
-        out.print(f"[bold]{escape(file['kind'])}[/bold] {escape(file['path'] + moved)}")
+        out.print(f"[bold]{escaped(file['kind'])}[/bold] {escaped(file['path'] + moved)}")
         for hunk in file["hunks"]:
-            header = f"@@ -{hunk['oldStart']},{hunk['oldLines']} +{hunk['newStart']},{hunk['newLines']} @@ {hunk['id']}"
+            place = f"@@ -{hunk['oldStart']},{hunk['oldLines']} +{hunk['newStart']},{hunk['newLines']} @@"
+            header = f"{place} (leave out with --drop {hunk['id']})"
             text = reveal(str(hunk["text"]))
             out.print(Syntax(f"{header}\n{text}", "diff", background_color="default", word_wrap=True))
     for entry in item["normalized"]:
-        out.print(f"line ends or encoding change: {escape(entry['path'])} {entry['from']} -> {entry['to']}")
+        out.print(f"line ends or encoding change: {escaped(entry['path'])} {entry['from']} -> {entry['to']}")
+    _print_consequences(terminal, item)
+    out.print(f"devtools-lsp approve {item['id']}   devtools-lsp deny {item['id']} --note '...'", style="dim")
+    if item.get("rememberText"):
+        out.print(f"--remember: {escaped(item['rememberText'])}", style="dim")
+
+
+def _print_consequences(terminal: Terminal, item: dict[str, Any]) -> None:
+    """What the change would introduce and resolve, and what nobody could say."""
     for name, style in (("introduced", "red"), ("resolved", "green")):
         for finding in item[name]:
             place = f"{finding['path']}:{finding.get('line', '')}"
-            out.print(f"{name}: {escape(place)} {escape(finding['message'])}", style=style)
+            terminal.out.print(f"{name}: {escaped(place)} {escaped(finding['message'])}", style=style)
     for entry in item["pending"]:
-        out.print(f"not judged: {escape(entry.get('path') or 'workspace')}: {escape(entry['reason'])}", style="yellow")
-    out.print(f"devtools-lsp approve {item['id']}   devtools-lsp deny {item['id']} --note '...'", style="dim")
-    if item.get("rememberText"):
-        out.print(f"--remember: {escape(item['rememberText'])}", style="dim")
+        terminal.out.print(
+            f"not judged: {escaped(entry.get('path') or 'workspace')}: {escaped(entry['reason'])}", style="yellow"
+        )
 
 
 def log(
@@ -172,7 +223,7 @@ def log(
         named: list[str] = entry.get("paths") or []
         files = ", ".join(named[:3]) + (" …" if len(named) > 3 else "")
         terminal.out.print(
-            f"{entry['time']}  {entry['event']:8} {entry.get('step') or '':12} {entry.get('verdict') or '':8} "
-            f"{entry.get('agent') or '':12} {files}",
+            f"{entry['time']}  {entry['event']:8} {entry.get('step') or '':11} {entry.get('verdict') or '':19} "
+            f"{entry.get('by') or '':9} {entry.get('agent') or '':12} {entry.get('plan') or '':14} {files}",
             markup=False,
         )

@@ -56,7 +56,8 @@ def init(
         existing = load_configuration(found).source
         if existing is not None and not dry_run:
             raise InvalidConfigError(
-                f"{existing.name} configures this root already; edit it, or remove it and run init again"
+                f"{existing.name} configures this root already; `devtools-lsp init --dry-run` prints what would be "
+                "proposed now, for you to take from"
             )
         detected = detect(found)
     except DevToolsError as error:
@@ -73,6 +74,8 @@ def init(
         terminal.show({"path": str(target), "engines": names, "interpreter": detected.interpreter})
         return
     terminal.out.print(f"wrote {target}: engines {', '.join(names) or '(none found)'}; read it before you rely on it")
+    if not names:
+        terminal.out.print("install some (for Python: pip install ruff basedpyright) and add their tables")
     if detected.interpreter is not None:
         terminal.out.print(f"the project's interpreter: {detected.interpreter}")
 
@@ -82,12 +85,12 @@ def doctor(root: RootOption = None, as_json: JsonOption = False) -> None:
     from devtools_lsp.config import load_configuration
 
     found = checked_root(root)
-    try:
-        configuration = load_configuration(found)
-    except DevToolsError as error:
-        refuse(error)
 
     async def work() -> list[dict[str, Any]]:
+        try:
+            configuration = load_configuration(found)
+        except DevToolsError as error:
+            return [{"name": "configuration", "ok": False, "message": error.message, "remedy": "mend the file"}]
         return await _examine(found, configuration)
 
     reports = run(work())
@@ -123,6 +126,9 @@ async def _examine(root: Path, configuration: Any) -> list[dict[str, Any]]:
     reports.append(
         {"name": "confinement", "ok": True, "message": f"{confinement['level']}: {confinement['description']}"}
     )
+    if not configuration.engines:
+        remedy = "install some (for Python: pip install ruff basedpyright), then see `devtools-lsp init --dry-run`"
+        reports.append({"name": "engines", "ok": False, "message": "none is configured", "remedy": remedy})
     for spec in configuration.engines:
         # One after the other: engines that start at once would be slow for each other's sake.
         report = await probe(spec, root)

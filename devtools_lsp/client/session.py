@@ -205,9 +205,11 @@ class Client:
             params["drop"] = list(drop)
         return await self.request("devtools/decide", params)
 
-    async def undo(self, plan: str | None = None, *, timeout_s: float = CALL_TIMEOUT_S) -> dict[str, Any]:
+    async def undo(
+        self, plan: str | None = None, *, progress: ProgressCallback | None = None, timeout_s: float = CALL_TIMEOUT_S
+    ) -> dict[str, Any]:
         """Revert the last plan, or the one named, where its files still hold what it wrote."""
-        return await self.request("devtools/undo", _present(plan=plan), timeout_s=timeout_s)
+        return await self.request("devtools/undo", _present(plan=plan), progress=progress, timeout_s=timeout_s)
 
     async def stop(self) -> None:
         """Ask the daemon to end. `stop_daemon` also waits for its end and does not take no for an answer."""

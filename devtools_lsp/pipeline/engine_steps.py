@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devtools_lsp.core.changeset import Preview
-from devtools_lsp.core.diagnostics import Diagnostic, Pending
+from devtools_lsp.core.diagnostics import Diagnostic, Pending, notice
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.pipeline import inplace
 from devtools_lsp.pipeline.judging import Judgement, Transformed, judge, told, transform, uses
@@ -49,6 +49,9 @@ async def run_engines(execution: Execution, step: CompiledStep) -> None:
     fix = isinstance(arguments, LintArguments) and arguments.fix
     engine_step: EngineStep = "format" if step.step == "format" else "lint" if step.step == "lint" else "check"
     paths = tuple(select_paths(step.step, selectors, execution.workspace.files))
+    if not paths:
+        words = f"{step.step}: the plan has no files, so there was nothing to do; name them in paths"
+        execution.diagnostics.append(notice(words, severity="warning", rule="skipped"))
     selected = select(execution.parts, engine_step, paths, fix=fix)
     if engine_step == "format" or fix:
         await _change(

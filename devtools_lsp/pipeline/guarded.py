@@ -118,7 +118,7 @@ class Guarded:
         optional: tuple[str, ...] = (),
         witness: Witness | None = None,
     ) -> Result:
-        self._require_writable(step)
+        self.require_writable(step)
         compiled = CompiledStep(0, step, authored, arguments)
         request = PlanRequest(
             paths, {}, (compiled,), caller.who, caller.signal, persists=True, optional=optional, witness=witness
@@ -131,7 +131,7 @@ class Guarded:
 
     async def command(self, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller) -> Answer:
         """Ask `bash` once, without targets, then run the command."""
-        self._require_writable("bash")
+        self.require_writable("bash")
         return await self._ask_then("bash", args, run, caller)
 
     async def _ask_then(
@@ -146,7 +146,7 @@ class Guarded:
 
     async def undo(self, reversal: Reversal, authored: Mapping[str, Any], caller: Caller) -> Result:
         """Ask `undo` once about a reversal, then land it through the gauntlet like any other write."""
-        self._require_writable("undo")
+        self.require_writable("undo")
         parts = self._parts
         paths = _paths_of(reversal.mutations)
         landed: list[Mutation] = []
@@ -174,7 +174,8 @@ class Guarded:
             raise error.at(step="undo") from error.__cause__
         if parts.observer is not None:
             parts.observer.landed(caller.who, "undo", reversal.landed, reversal.written)
-        return self.result(caller, written=reversal.written, atomic=parts.gauntlet.atomic)
+        changes = [Change(path=entry.path, kind=entry.kind, from_=entry.from_) for entry in reversal.written]
+        return self.result(caller, written=reversal.written, changes=changes, atomic=parts.gauntlet.atomic)
 
     def result(
         self,
@@ -201,7 +202,8 @@ class Guarded:
             engines=[],
         )
 
-    def _require_writable(self, step: str) -> None:
+    def require_writable(self, step: str) -> None:
+        """Raise ReadOnlyError in read-only mode."""
         if self._read_only:
             raise ReadOnlyError(f"{step} changes files and this workspace is read-only", step=step)
 

@@ -59,6 +59,7 @@ class UndoableFileSystem(Protocol):
 
 async def undo(parts: PipelineParts, guarded: Guarded, plan: str | None, caller: Caller) -> Result:
     """Take a plan back where its files still hold what it wrote; the rest is named in a warning and not touched."""
+    guarded.require_writable("undo")
     file_system = parts.file_system
     if not isinstance(file_system, UndoableFileSystem):
         raise StepUnavailableError("this file system keeps no before-images, so nothing can be undone", step="undo")

@@ -225,8 +225,10 @@ def _compile_op(index: int, op: Mapping[str, Any]) -> CompiledStep:
     if not isinstance(name, str):
         raise BadArgumentError(f"ops[{index}]: step must be a string", reason="malformed")
     if name not in STEP_ARGUMENTS:
+        near = difflib.get_close_matches(name[:100], STEP_ARGUMENTS, n=1)
+        hint = f"did you mean {near[0]!r}? The" if near else "the"
         raise UnknownStepError(
-            f"ops[{index}]: there is no step {name!r}; the steps are {', '.join(STEP_ARGUMENTS)}",
+            f"ops[{index}]: there is no step {name[:100]!r}; {hint} steps are {', '.join(STEP_ARGUMENTS)}",
             step=name,
             alternatives=list(STEP_ARGUMENTS),
         )

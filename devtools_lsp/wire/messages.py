@@ -292,6 +292,7 @@ class UndoParams(Params, frozen=True):
     """`devtools/undo`: the last plan, or the one named."""
 
     plan: str | None = None
+    progress_token: ProgressToken | None = None
 
 
 class CancelParams(msgspec.Struct, frozen=True):

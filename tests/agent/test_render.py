@@ -71,7 +71,14 @@ def test_a_small_result_is_whole():
 
 def test_nothing_happened():
     reply = render_reply(result(), ARTIFACT, inline_tokens=2000)
-    assert reply["summary"] == "ok: 0 files changed, no findings"
+    assert reply["summary"] == "ok: 0 files changed, nothing was linted or checked"
+
+
+def test_clean_and_not_judged_are_different_words():
+    clean = result(delta=DiagnosticsDelta([], [], 0, []))
+    assert render_reply(clean, ARTIFACT, inline_tokens=2000)["summary"].startswith("ok: 0 files changed, no findings;")
+    unjudged = result(delta=DiagnosticsDelta([], [], 0, [Pending(reason="still indexing")]))
+    assert render_reply(unjudged, ARTIFACT, inline_tokens=2000)["summary"].startswith("not fully judged: 0 files")
 
 
 def test_errors_and_what_is_new_come_first():

@@ -185,6 +185,15 @@ def test_a_call_starts_a_daemon_that_stays(idle: Place):
     )
 
 
+def test_an_editor_starts_a_daemon_through_the_proxy(idle: Place):
+    """And it stays when the editor leaves."""
+    editor = idle.editor("utf-32", wire=idle.stdio())
+    assert editor.encoding == "utf-32"
+    pid = editor.wire.request("devtools/status")["pid"]
+    editor.wire.close()
+    assert json.loads(idle.cli("status", "--json").stdout)["pid"] == pid
+
+
 @pytest.mark.parametrize(
     ("command", "root"), [("serve", "/"), ("serve", "{home}"), ("status", "{base}/absent"), ("init", "{root}/clean.py")]
 )
