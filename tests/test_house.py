@@ -65,7 +65,7 @@ def test_no_module_is_a_drawer():
 def test_the_architecture_page_names_tests_and_modules_that_exist():
     page = (PACKAGE / "ARCHITECTURE.md").read_text(encoding="utf-8")
     for file, _, name in re.findall(r"`((?:\w+/)+test_\w+\.py)(::(\w+))?`", page):
-        source = ROOT / "tests" / file
+        source = ROOT / "tests" / file.removeprefix("tests/")
         assert source.is_file(), f"{file} does not exist"
         assert not name or f"def {name}(" in source.read_text(encoding="utf-8"), f"{file} has no {name}"
     for module in re.findall(r"`((?:\w+/)+\w+\.py)(?:: \w+)?`", page):
