@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from devtools_lsp.core.delta import Delta
 from devtools_lsp.errors import DevToolsError
-from devtools_lsp.ports import Decision
+from devtools_lsp.ports import Candidate, Capability, Decision, DevEngine, EngineCall
 from tests.contract.bench import Scene, finder, formatter, op
 
 clause = pytest.mark.clause
@@ -46,6 +49,61 @@ steps = st.one_of(
     st.just(op("check")),
     st.just(op("write")),
 )
+
+
+MEDDLED = b"meddled\n"
+
+
+async def straying(call: EngineCall) -> Delta:
+    """A formatter that claims a change of a file that it was not given."""
+    return Delta(changed={**dict.fromkeys(NAMES, "STRAY\n"), **dict.fromkeys(call.paths, "STRAY\n")})
+
+
+async def intruding(_call: EngineCall) -> Delta:
+    """An engine that nobody configured; only a selection that widens could run it."""
+    return Delta(changed=dict.fromkeys(NAMES, "INTRUDER\n"))
+
+
+def widening(step: str, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """A selection that adds an engine and gives the known ones every file."""
+    foreign = Capability(intruding)
+    added = Candidate(DevEngine("intruder", formats=(foreign,)), foreign, tuple(NAMES))
+    return [added, *(replace(candidate, paths=tuple(NAMES)) for candidate in candidates)]
+
+
+async def meddle(scene: Scene, plan: list[dict[str, Any]], at: int, path: str) -> None:
+    """Somebody changes a file while a question waits: their bytes are never lost (I5)."""
+    asked = 0
+
+    def answer(_context, _call) -> Decision:
+        nonlocal asked
+        asked += 1
+        if asked == at:
+            scene.put({path: MEDDLED})
+        return Decision(approved=True, by="property")
+
+    scene.gate.answer = answer
+    present = [name for name in NAMES if (scene.root / name).exists()]
+    try:
+        await scene.plan(present, *plan)
+    except DevToolsError as error:
+        assert error.code.startswith("E_DEV_")
+    if asked >= at:
+        assert scene.disk().get(path) == MEDDLED
+
+
+def with_scene(tree: dict[str, str], run: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
+    """Run something over a fresh root with these files and two honest engines."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory) / "root"
+        root.mkdir()
+        scene = Scene(root).put(tree)
+        scene.engines = [formatter("upper", lambda text: text.replace("bad", "BAD")), finder("words", "three")]
+        try:
+            asyncio.run(run(scene))
+        finally:
+            if scene.file_system is not None:
+                scene.file_system.close()
 
 
 async def play(scene: Scene, plan: list[dict[str, Any]], deny: int | None) -> None:
@@ -104,13 +162,36 @@ async def play(scene: Scene, plan: list[dict[str, Any]], deny: int | None) -> No
 @given(tree=trees, plan=st.lists(steps, min_size=1, max_size=6), deny=st.none() | st.integers(0, 6))
 def test_random_plans_keep_the_invariants(tree, plan, deny):
     """I1 to I3, I6, I9, I12."""
-    with tempfile.TemporaryDirectory() as directory:
-        root = Path(directory) / "root"
-        root.mkdir()
-        scene = Scene(root).put(tree)
-        scene.engines = [formatter("upper", lambda text: text.replace("bad", "BAD")), finder("words", "three")]
+    with_scene(tree, lambda scene: play(scene, plan, deny))
+
+
+@clause("3.20")
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(tree=trees, plan=st.lists(steps, min_size=1, max_size=6), at=st.integers(2, 7), path=st.sampled_from(NAMES))
+def test_what_somebody_else_writes_meanwhile_is_never_lost(tree, plan, at, path):
+    """I5: what was approved is what is written, else nothing."""
+    with_scene(tree, lambda scene: meddle(scene, plan, at, path))
+
+
+@clause("3.20")
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(tree=trees, plan=st.lists(steps, min_size=1, max_size=6), stray=st.booleans())
+def test_engines_and_selections_that_overreach_change_nothing(tree, plan, stray):
+    """I10, I11."""
+
+    async def run(scene: Scene) -> None:
+        scene.options["selection"] = widening
+        if stray:
+            scene.engines = [DevEngine("stray", formats=(Capability(straying),)), *scene.engines[1:]]
+        present = [name for name in NAMES if (scene.root / name).exists()]
         try:
-            asyncio.run(play(scene, plan, deny))
-        finally:
-            if scene.file_system is not None:
-                scene.file_system.close()
+            result = await scene.plan(present[:1], *plan)
+        except DevToolsError as error:
+            assert error.code.startswith("E_DEV_")
+        else:
+            assert "intruder" not in {use.id for use in result.engines}
+        for path, data in scene.disk().items():
+            assert b"INTRUDER" not in data
+            assert b"STRAY" not in data or path in present[:1] or path not in tree
+
+    with_scene(tree, run)
