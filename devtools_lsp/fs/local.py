@@ -18,6 +18,7 @@ from devtools_lsp.fs.disk import LocalDisk, Symlinks
 from devtools_lsp.fs.journal import Journal, Retention
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.recovery import RecoveryReport, adopt_settled, recover
+from devtools_lsp.fs.refusals import refusal
 from devtools_lsp.fs.threads import Workers
 from devtools_lsp.fs.transaction import Transaction, Witness
 from devtools_lsp.fs.undo import UndoPlan, mark_undone, plan_undo
@@ -189,7 +190,7 @@ class LocalFileSystem:
     async def undo_plan(self, plan: str | None = None) -> UndoPlan:
         """How to take a plan (default: the last one) back; send its mutations through gate and gauntlet.
 
-        Afterwards call `mark_undone`. Raises BadArgumentError (`notFound`) when it is not kept.
+        Before that call `mark_undone`. Raises BadArgumentError (`notFound`) when it is not kept.
         """
         self._require_journal()
 
@@ -202,9 +203,19 @@ class LocalFileSystem:
         return await self._change(work)
 
     async def mark_undone(self, plan: str, by: str) -> None:
-        """Remember that the mutations of `undo_plan(plan)` landed under the plan id `by`."""
+        """Remember that the mutations of `undo_plan(plan)` land under the plan id `by`; it counts once they have.
+
+        Raises StepFailedError when that cannot be written down.
+        """
         self._require_journal()
-        await self._change(lambda: mark_undone(self._require_journal(), plan, by))
+
+        def work() -> None:
+            try:
+                mark_undone(self._require_journal(), plan, by)
+            except OSError as error:
+                raise refusal(error, "write down the undo of", plan) from error
+
+        await self._change(work)
 
     def _prune(self) -> None:
         with self._lock, contextlib.suppress(OSError):

@@ -76,9 +76,14 @@ def plan_undo(journal: Journal, plan: str | None, look: Look) -> UndoPlan:
 
 
 def mark_undone(journal: Journal, plan: str, by: str) -> None:
-    """Remember that plan `by` undid `plan`, so that the next undo without a name goes one further back."""
+    """Remember that plan `by` undoes `plan`, so that the next undo without a name goes one further back.
+
+    It counts from when `by` has landed, so that it is noted before: a crash in between is then no reason to undo twice.
+    Noted once more afterwards it outlasts the record of `plan`.
+    """
+    landed = {record.plan for record in journal.records()}
     for record in journal.records():
-        if record.plan == plan and record.undone_by is None:
+        if record.plan == plan and record.undone_by not in landed:
             journal.replace(msgspec.structs.replace(record, undone_by=by))
         elif record.plan == by and record.undoes is None:
             journal.replace(msgspec.structs.replace(record, undoes=plan))
@@ -86,7 +91,9 @@ def mark_undone(journal: Journal, plan: str, by: str) -> None:
 
 def _choose(records: Sequence[Record], plan: str | None) -> list[Record]:
     if plan is None:
-        last = next((record for record in reversed(records) if not (record.undone_by or record.undoes)), None)
+        landed = {record.plan for record in records}
+        undos = {record.undone_by for record in records} | {record.plan for record in records if record.undoes}
+        last = next((r for r in reversed(records) if r.undone_by not in landed and r.plan not in undos), None)
         if last is None:
             raise BadArgumentError("there is no plan left to undo", reason="notFound", step="undo")
         plan = last.plan

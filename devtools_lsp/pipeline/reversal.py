@@ -6,6 +6,7 @@ through the guarded door, and tells what was left alone.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -16,7 +17,7 @@ from devtools_lsp.core.diagnostics import notice
 from devtools_lsp.core.hunks import changed_ranges
 from devtools_lsp.core.result import Result, Written
 from devtools_lsp.core.workspace import DiskFile, Workspace
-from devtools_lsp.errors import BadArgumentError, StepUnavailableError
+from devtools_lsp.errors import BadArgumentError, DevToolsError, StepUnavailableError
 from devtools_lsp.pipeline.acquire import decode_file, read_present
 from devtools_lsp.pipeline.guarded import Caller, Guarded, Reversal
 from devtools_lsp.pipeline.parts import PipelineParts
@@ -53,7 +54,7 @@ class UndoableFileSystem(Protocol):
         ...
 
     async def mark_undone(self, plan: str, by: str) -> None:
-        """Remember that a plan was taken back by another."""
+        """Note that plan `by` takes a plan back: before it lands, from when it counts, and once more afterwards."""
         ...
 
 
@@ -80,8 +81,11 @@ async def undo(parts: PipelineParts, guarded: Guarded, plan: str | None, caller:
         landed=tuple(_landed(entry) for entry in entries),
         kept=tuple(undoing.conflicts),
     )
-    result = await guarded.undo(reversal, {"plan": plan} if plan is not None else {}, caller)
     await file_system.mark_undone(undoing.plan, caller.who.plan)
+    result = await guarded.undo(reversal, {"plan": plan} if plan is not None else {}, caller)
+    with contextlib.suppress(DevToolsError):
+        # It landed and counts already; this second note only outlasts the first one's record.
+        await file_system.mark_undone(undoing.plan, caller.who.plan)
     if not undoing.conflicts:
         return result
     warnings = [

@@ -256,3 +256,21 @@ def test_agents_work_on_after_a_recovery(daemon):
     assert daemon.tree() == AFTER
     agent.ask("devtools/undo")
     assert daemon.tree() == BEFORE
+
+
+def test_an_undo_that_died_before_it_was_answered_is_not_done_twice(daemon):
+    """Whoever heard nothing asks again: the second undo goes one plan further back, and never forward again."""
+    fill(daemon, {"a.txt": b"one\n", "b.txt": b"one\n"})
+    daemon.start()
+    agent = daemon.agent()
+    for old, new in (("one", "two"), ("two", "three")):
+        change = ("@@", f"-{old}", f"+{new}")
+        patch = envelope("*** Update File: a.txt", *change, "*** Update File: b.txt", *change)
+        agent.call("apply_patch", {"patch": patch})
+    daemon.kill()
+    daemon.start(fault="journal:committed:kill")
+    assert not undo_until_killed(daemon)
+    assert daemon.tree() == {"a.txt": b"two\n", "b.txt": b"two\n"}
+    daemon.start()
+    daemon.agent().ask("devtools/undo")
+    assert daemon.tree() == {"a.txt": b"one\n", "b.txt": b"one\n"}
