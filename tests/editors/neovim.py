@@ -63,7 +63,11 @@ class Nvim:
             assert self.process.poll() is None, address.with_suffix(".log").read_text()
             return self._socket.connect_ex(str(address)) == 0
 
-        wait_until(listens, "Neovim listens")
+        try:
+            wait_until(listens, "Neovim listens")
+        except AssertionError:
+            self.close()
+            raise
         self._pack, self._unpacker = msgpack.packb, msgpack.Unpacker(raw=False, ext_hook=lambda _code, data: data)
         self.pid = self.lua("return vim.fn.getpid()")
 
