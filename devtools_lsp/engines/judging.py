@@ -68,6 +68,10 @@ class Answers:
         return tuple(finding for path in paths if path in self.judged for finding in self.judged[path].findings)
 
 
+SHARED_ABOVE_S = 6.0
+"""With less time than this left the first files get all of it: they are the ones that were edited."""
+
+
 class Judge:
     """The judgement of one server. Every method is called with the lease of the session held."""
 
@@ -285,8 +289,7 @@ class Judge:
         if self.spec.sticky_findings:
             await self._renew(session, state, to_ask, deadline)
         if len(to_ask) == 1 or at_once == 1:
-            for path in to_ask:
-                await self._ask(session, state, path, deadline, answers)
+            await self._ask_in_turn(session, state, to_ask, deadline, answers)
             return answers
         places = asyncio.Semaphore(at_once)
 
@@ -298,6 +301,26 @@ class Judge:
             for path in to_ask:
                 group.create_task(ask(path))
         return answers
+
+    async def _ask_in_turn(
+        self, session: Session, state: State, paths: Sequence[str], deadline: float, answers: Answers
+    ) -> None:
+        """One after the other. While there is much time, a file may take half of what is left, so that one that is
+        never answered does not cost the others theirs; it is asked again only when no other was answered either,
+        which is how a server looks that is still indexing.
+        """
+        late: list[str] = []
+        answered = False
+        for index, path in enumerate(paths):
+            left = deadline - time.monotonic()
+            shared = left > SHARED_ABOVE_S and index < len(paths) - 1
+            await self._ask(session, state, path, deadline - left / 2 if shared else deadline, answers)
+            if path in answers.judged:
+                answered = True
+            elif shared:
+                late.append(path)
+        for path in () if answered else late:
+            await self._ask(session, state, path, deadline, answers)
 
     async def _renew(self, session: Session, state: State, paths: Sequence[str], deadline: float) -> None:
         """Have files read anew that may carry findings of texts which are gone; all at once, before any is asked."""
@@ -319,6 +342,7 @@ class Judge:
         )
         if isinstance(answer, Judged):
             answers.judged[path] = answer
+            answers.unjudged.pop(path, None)
             self._remember(session, state, path, answer)
             if answer.result_ids:
                 self._latest[path] = answer
