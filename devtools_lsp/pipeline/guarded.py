@@ -76,7 +76,7 @@ class Guarded:
             "read_file", STEP_ARGUMENTS["read_lines"], values if end is None else {**values, "end": end}
         )
         step = CompiledStep(0, "read_lines", authored, arguments)
-        request = PlanRequest((path,), {}, (step,), caller.who, caller.signal, witness=witness)
+        request = PlanRequest((), {}, (step,), caller.who, caller.signal, literals=(path,), witness=witness)
         return await execute(self._parts, request)
 
     async def edit_file(
@@ -96,7 +96,7 @@ class Guarded:
             ReplaceArguments,
             {"path": path, "old_string": old, "new_string": new, "replace_all": replace_all},
         )
-        return await self._persist("edit", arguments, authored, caller, paths=(path,), witness=witness)
+        return await self._persist("edit", arguments, authored, caller, literals=(path,), witness=witness)
 
     async def write_file(
         self, path: str, content: str, *, authored: Mapping[str, Any], caller: Caller, witness: Witness | None = None
@@ -114,14 +114,22 @@ class Guarded:
         authored: Mapping[str, Any],
         caller: Caller,
         *,
-        paths: tuple[str, ...] = (),
+        literals: tuple[str, ...] = (),
         optional: tuple[str, ...] = (),
         witness: Witness | None = None,
     ) -> Result:
         self.require_writable(step)
         compiled = CompiledStep(0, step, authored, arguments)
         request = PlanRequest(
-            paths, {}, (compiled,), caller.who, caller.signal, persists=True, optional=optional, witness=witness
+            paths=(),
+            acquire_args={},
+            steps=(compiled,),
+            who=caller.who,
+            signal=caller.signal,
+            persists=True,
+            literals=literals,
+            optional=optional,
+            witness=witness,
         )
         return await execute(self._parts, request)
 
