@@ -136,8 +136,13 @@ def test_a_path_is_a_name_and_no_pattern(place: Place, agent: Agent):
         result = agent.call("edit", edit_of(path, "a", "b"), surface="granular")
         assert result["written"] == [{"path": path, "kind": "modified"}]
         assert [line["paths"] for line in place.activity(event="gate", plan=result["plan"])] == [[path], [path]]
+        assert agent.call("read_file", {"path": path})["data"]["path"] == path
+        edited = agent.call("edit_file", {"path": path, "old_string": "b", "new_string": "c"})
+        assert [line["paths"] for line in place.activity(event="gate", plan=edited["plan"])] == [[path], [path]]
+        assert agent.call("write_file", {"path": path, "content": "d\n"})["written"]
     assert place.text("star.txt") == "a\n"
     for path in ("*.txt", "**", "[a]"):
+        assert agent.refused("read_file", {"path": path})["reason"] == "notFound"
         data = agent.refused("edit", edit_of(path, "a", "b"), surface="granular")
         assert (data["code"], data["reason"], data["path"]) == ("E_DEV_BAD_ARG", "notFound", path)
 
