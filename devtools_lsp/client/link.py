@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from devtools_lsp.errors import DevToolsError, StepFailedError, WaitTimeoutError, WorkspaceBoundsError
+from devtools_lsp.errors import BadArgumentError, DevToolsError, StepFailedError, WaitTimeoutError, WorkspaceBoundsError
 from devtools_lsp.wire.framing import Fault, FrameDecoder, FrameTooLargeError, encode_frame
 from devtools_lsp.wire.messages import (
     DEVTOOLS_ERROR,
@@ -154,6 +154,8 @@ class Link:
             await self._writer.drain()
         except FrameTooLargeError as error:
             raise WorkspaceBoundsError(f"the request is too large: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise BadArgumentError(f"the request cannot be sent: {error}", reason="malformed") from None
         except ConnectionError as error:
             raise self._lose(str(error)) from None
 
