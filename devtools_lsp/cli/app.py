@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import traceback
+
 import typer
 
 from devtools_lsp import __version__
 from devtools_lsp.cli import bridge, calls, people, setup
+from devtools_lsp.cli.options import EXIT_REFUSED
+from devtools_lsp.errors import StepFailedError
 
 app = typer.Typer(
     name="devtools-lsp",
@@ -36,5 +42,11 @@ def _root(  # pyright: ignore[reportUnusedFunction] -- typer calls it
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line. A fault of ours ends it like a failure: exit code 1 says that a call was done."""
+    try:
+        app()
+    except Exception as error:
+        traceback.print_exc()
+        fault = StepFailedError(f"this is a bug of ours ({type(error).__name__}: {error})", retry="no")
+        print(json.dumps(fault.to_wire(), ensure_ascii=True), file=sys.stderr)
+        sys.exit(EXIT_REFUSED)

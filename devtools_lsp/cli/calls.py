@@ -16,9 +16,11 @@ from devtools_lsp.cli.options import (
     Terminal,
     checked_root,
     read_json,
+    refuse,
     run,
     tell_version,
 )
+from devtools_lsp.errors import BadArgumentError
 
 AgentOption = Annotated[str, typer.Option("--agent", help="The name that the gate, people and the log see.")]
 SessionOption = Annotated[str | None, typer.Option("--session", help="Ties what was read to a name across calls.")]
@@ -192,7 +194,7 @@ def stop(root: RootOption = None, as_json: JsonOption = False) -> None:
 
 def _surface(name: str) -> Any:
     if name not in ("granular", "composite", "workspace"):
-        raise typer.BadParameter(f"--surface is granular, composite or workspace, not {name!r}")
+        refuse(BadArgumentError(f"--surface is granular, composite or workspace, not {name!r}", reason="malformed"))
     return name
 
 

@@ -219,7 +219,12 @@ def log(
         if as_json:
             print(line)
             continue
-        entry: dict[str, Any] = json.loads(line)
+        try:
+            entry: dict[str, Any] = json.loads(line)
+        except ValueError:
+            # The daemon was killed, or the disk was full, in the middle of a line.
+            terminal.out.print(f"(not a whole line: {line[:80]})", markup=False)
+            continue
         named: list[str] = entry.get("paths") or []
         files = ", ".join(named[:3]) + (" …" if len(named) > 3 else "")
         terminal.out.print(
