@@ -87,6 +87,8 @@ def test_error_diagnostics_are_exit_code_1(place: Place):
         (("edit", "--args", json.dumps(edit_of("clean.py", "absent", ""))), "E_DEV_STEP_FAILED"),
         (("edit", "--args", "[1]"), "E_DEV_BAD_ARG"),
         (("edit", "--args", "{no json"), "E_DEV_BAD_ARG"),
+        (("edit", "--args", '{"path": "\\ud800"}'), "E_DEV_BAD_ARG"),
+        (("edit", "--args", "{}", "--surface", "huge"), "E_DEV_BAD_ARG"),
         (("fly", "--args", "{}"), "E_DEV_UNKNOWN_STEP"),
         (("check", "--args", '{"paths": ["clean.py"]}'), "E_DEV_ENGINE_REQUIRED"),
     ],
@@ -118,6 +120,16 @@ def test_the_agents_name_reaches_the_log(place: Place):
     assert "read_lines" in shown.stdout
     lines = place.cli("log", "--json", "-n", "2").stdout.splitlines()
     assert [json.loads(line)["step"] for line in lines] == ["acquire", "read_lines"]
+
+
+def test_a_line_that_a_crash_cut_short_hides_no_other(idle: Place):
+    assert idle.cli("call", "read_lines", "--args", '{"path": "a.txt", "start": 1}').returncode == 0
+    with (idle.state / "activity.jsonl").open("a") as log:
+        log.write('{"time": "2026-')
+    shown = idle.cli("log")
+    assert shown.returncode == 0, shown.stderr
+    assert "read_lines" in shown.stdout
+    assert "not a whole line" in shown.stdout
 
 
 def test_a_session_remembers_what_was_read(place: Place):
