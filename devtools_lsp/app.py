@@ -19,7 +19,7 @@ from devtools_lsp.agent.forge import SurfaceName, ToolSet, forge_dev_tools
 from devtools_lsp.agent.sessions import SessionMemory
 from devtools_lsp.agent.shell import ShellSettings, confinement
 from devtools_lsp.agent.workspace_tools import WorkspaceTools
-from devtools_lsp.config import Configuration
+from devtools_lsp.config import FILE_NAME, Configuration
 from devtools_lsp.engines.registry import EngineRegistry
 from devtools_lsp.engines.server import OnEvent
 from devtools_lsp.errors import InvalidConfigError, StepUnavailableError
@@ -276,12 +276,22 @@ class App:
         if surface != "workspace":
             return forge_dev_tools(self.pipeline, surface)
         model = self.configuration.file
-        shell = shell_settings(self.configuration, self._world.own_paths) if model.shell.enabled else None
+        shell = (
+            shell_settings(self.configuration, self._world.own_paths, self._own_files())
+            if model.shell.enabled
+            else None
+        )
         policy = self.opened.policy
         tools = WorkspaceTools(
             self.pipeline, memory=self._memory, deny=lambda path: not policy.readable(path), shell=shell
         )
         return tools.tools()
+
+    def _own_files(self) -> tuple[str, ...]:
+        """The files that decide who decides: no command may change them."""
+        source = self.configuration.source
+        own = Path(self.root, FILE_NAME)
+        return tuple(str(path) for path in dict.fromkeys((own, source)) if path is not None)
 
     async def confinement(self) -> dict[str, str]:
         """How far commands are confined, for `devtools/initialize`: {level, description}."""
@@ -351,8 +361,12 @@ def _serve(root: str, configuration: Configuration, world: World, registry: Engi
     return _Serving(configuration, opened, DevPipeline(parts, read_only=model.workspace.read_only))
 
 
-def shell_settings(configuration: Configuration, hidden: Sequence[str] = ()) -> ShellSettings:
-    """The configuration's `[shell]` as the shell takes it; `hidden` are host paths that commands shall not see."""
+def shell_settings(
+    configuration: Configuration, hidden: Sequence[str] = (), fixed: Sequence[str] = ()
+) -> ShellSettings:
+    """The configuration's `[shell]` as the shell takes it; `hidden` are host paths that commands shall not see,
+    `fixed` files that they shall not change.
+    """
     shell = configuration.file.shell
     return ShellSettings(
         sandbox=shell.sandbox,
@@ -363,6 +377,7 @@ def shell_settings(configuration: Configuration, hidden: Sequence[str] = ()) -> 
         timeout_s=shell.timeout_s,
         max_output_bytes=shell.max_output_bytes,
         hidden=tuple(hidden),
+        fixed=tuple(fixed),
     )
 
 

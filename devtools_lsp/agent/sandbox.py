@@ -3,10 +3,10 @@
 Inside bubblewrap a command sees the whole file system read-only, except: the root, the temporary directories and
 the package managers' caches are writable. Of the root's git directory everything is writable but what makes an
 innocent git run code later (`hooks`, `config`, `config.worktree`, `info`), and the directory itself is pinned, so
-that those cannot be moved out of the way: `git commit` works, planting a hook does not. Hidden altogether are the
-directories that the caller names (the daemon's socket and state) and the user's runtime directory with its
-sockets. Processes have a pid namespace of their own and die with the call. The network is shared: package managers
-need it.
+that those cannot be moved out of the way: `git commit` works, planting a hook does not. Files that the caller names
+(the daemon's configuration) can be read and neither changed nor replaced. Hidden altogether are the directories that
+the caller names (the daemon's socket and state) and the user's runtime directory with its sockets. Processes have a
+pid namespace of their own and die with the call. The network is shared: package managers need it.
 
 This prevents accidents and closes the obvious doors; it is no defence against code that attacks through the network
 or through a service that listens elsewhere (Docker's socket, for one). Whether bubblewrap works is found out by
@@ -145,19 +145,27 @@ async def assess(
     return Confinement(level, _SENTENCES[level], degraded)
 
 
-def wrap(command: str, confinement: Confinement, root: str, *, runner: Sequence[str], hidden: Sequence[str]) -> Wrapped:
+def wrap(
+    command: str,
+    confinement: Confinement,
+    root: str,
+    *,
+    runner: Sequence[str],
+    hidden: Sequence[str] = (),
+    fixed: Sequence[str] = (),
+) -> Wrapped:
     """The command line for `sh -c command` under a confinement."""
     plain = ("sh", "-c", command)
     if confinement.level == "runner":
         return Wrapped((*runner, *plain))
     if confinement.level == "bwrap":
-        arguments = bwrap_arguments(root, hidden)
+        arguments = bwrap_arguments(root, hidden, fixed)
         return Wrapped(("bwrap", *arguments, "--", "sh", "-c", _REPORTING_SHELL, "sh", command), reports=True)
     return Wrapped(plain)
 
 
-def bwrap_arguments(root: str, hidden: Sequence[str] = ()) -> list[str]:
-    """Bubblewrap's options for one root; later ones lie over earlier ones."""
+def bwrap_arguments(root: str, hidden: Sequence[str] = (), fixed: Sequence[str] = ()) -> list[str]:
+    """Bubblewrap's options for one root; later ones lie over earlier ones. `fixed` files can be read, not changed."""
     real_root = os.path.realpath(root)
     arguments = ["--die-with-parent", "--new-session", "--unshare-pid", "--cap-drop", "ALL"]
     if os.geteuid() == 0:
@@ -168,6 +176,10 @@ def bwrap_arguments(root: str, hidden: Sequence[str] = ()) -> list[str]:
         arguments += ["--bind", directory, directory]
     arguments += ["--bind", real_root, real_root]
     arguments += _git_arguments(real_root)
+    for path in fixed:
+        if Path(path).is_file():
+            # What is mounted cannot be replaced or moved away either.
+            arguments += ["--ro-bind", path, path]
     for path in _hidden(real_root, hidden):
         arguments += ["--tmpfs", path] if Path(path).is_dir() else ["--ro-bind", "/dev/null", path]
     return [*arguments, "--chdir", real_root]

@@ -55,7 +55,8 @@ class ShellSettings:
     """How commands run. Durations in seconds, sizes in bytes.
 
     `env_allow` replaces the names that are inherited, `inherit_env` passes all. `runner` prefixes each command (a
-    container, say) and takes the sandbox's place. `hidden` are host paths that a sandboxed command does not see.
+    container, say) and takes the sandbox's place. `hidden` are host paths that a sandboxed command does not see,
+    `fixed` files that it can read and not change.
     `check_command` is asked before anything starts and refuses by raising one of the taxonomy's errors. `redact`
     takes secrets out of text: applied to whole lines as they are streamed, and to the whole output at the end.
     """
@@ -68,6 +69,7 @@ class ShellSettings:
     timeout_s: float = 120.0
     max_output_bytes: int = 1024 * 1024
     hidden: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
     check_command: Callable[[str], None] | None = None
     redact: Callable[[str], str] | None = None
 
@@ -157,7 +159,7 @@ async def run_command(
     if settings.check_command is not None:
         settings.check_command(command)
     bounds = await confinement(root, settings)
-    wrapped = sandbox.wrap(command, bounds, root, runner=settings.runner, hidden=settings.hidden)
+    wrapped = sandbox.wrap(command, bounds, root, runner=settings.runner, hidden=settings.hidden, fixed=settings.fixed)
     capture = OutputCapture(settings.max_output_bytes, on_output=on_output, redact=settings.redact)
     call = _Call(capture, signal or Cancellation(), limit_s, redacts=settings.redact is not None)
     if signal is not None and signal.cancelled:
