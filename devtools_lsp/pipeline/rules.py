@@ -76,6 +76,9 @@ class Question:
         """Whether the step may change the disk. Steps that nobody knows count as if they did."""
         if self.in_place or self.persists:
             return True
+        if self.call.step == "write" and not self.paths:
+            # Everything is on the disk already.
+            return False
         return self.call.step not in READING_STEPS and self.call.step not in MEMORY_STEPS
 
 
