@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -231,6 +232,28 @@ def test_the_places_of_the_daemon_are_out_of_reach(place: Place, agent: Agent):
         for tool, arguments in (("write_file", {"path": path, "content": "x"}), ("read_file", {"path": path})):
             assert agent.refused(tool, arguments)["code"] == "E_DEV_POLICY"
     (place.root / "state").unlink()
+
+
+def test_a_command_sees_neither_socket_nor_state(place: Place, agent: Agent):
+    """8.0.3: where commands are confined, none of them can decide what it asks for itself."""
+    if agent.greeting["confinement"]["level"] != "bwrap":
+        pytest.skip("bubblewrap does not work here, so that commands are not confined")
+    look = f"for path in {place.socket} {place.state}/activity.jsonl; do test -e $path && echo seen $path; done; true"
+    assert agent.call("bash", {"command": look})["data"]["stdout"] == ""
+    run = f"cd / && {sys.executable} -m devtools_lsp approvals --root {place.root} 2>&1; echo $?"
+    assert not agent.call("bash", {"command": run})["data"]["stdout"].endswith("\n0\n")
+
+
+def test_a_command_cannot_change_who_decides(place: Place, agent: Agent):
+    """Nor does it leave anything that git would run."""
+    if agent.greeting["confinement"]["level"] != "bwrap":
+        pytest.skip("bubblewrap does not work here, so that commands are not confined")
+    agent.call("bash", {"command": "echo x > devtools.toml; rm -f devtools.toml; mv devtools.toml other; true"})
+    assert place.text("devtools.toml") == ALLOW
+    (place.root / ".git" / "hooks").mkdir(parents=True)
+    agent.call("bash", {"command": "echo x > .git/hooks/pre-commit; mv .git aside; rm -rf .git; true"})
+    assert (place.root / ".git" / "hooks").is_dir()
+    assert not list((place.root / ".git" / "hooks").iterdir())
 
 
 def test_state_below_the_root_is_protected_too(new_place: Callable[..., Place]):

@@ -195,6 +195,39 @@ def test_workspace_tools_add_their_content_and_data(agent: Agent, tool: str, arg
     assert set(data.split()) <= set(result["data"])
 
 
+@pytest.mark.parametrize(
+    ("surface", "tool", "arguments", "steps"),
+    [
+        ("granular", "read_lines", {"path": "plain.txt", "start": 1}, ["acquire", "read_lines"]),
+        ("granular", "lint", {"paths": ["bad.py"]}, ["acquire", "lint"]),
+        ("granular", "edit", edit_of("free/f.txt", "a\n", "a\n\n"), ["acquire", "edit"]),
+        ("workspace", "read_file", {"path": "plain.txt"}, ["acquire", "read_lines"]),
+        ("workspace", "glob", {"pattern": "*"}, ["search"]),
+        ("workspace", "grep", {"pattern": "two"}, ["search"]),
+        ("workspace", "bash", {"command": "echo hello"}, ["bash"]),
+        (
+            "composite",
+            "dev_plan",
+            {"paths": ["bad.py"], "ops": [op("lint"), op("format")]},
+            ["acquire", "lint", "format"],
+        ),
+        ("composite", "dev_plan", {"paths": [], "ops": [op("write")]}, ["acquire", "write"]),
+    ],
+)
+def test_each_step_is_asked_once_under_its_own_name(
+    place: Place, agent: Agent, surface: str, tool: str, arguments: Any, steps: list[str]
+):
+    """4.2, 4.6, I2: one line in the log for each question, with the files that are concerned."""
+    place.put({"free/f.txt": "a\n"})
+    result = agent.call(tool, arguments, surface=surface)
+    asked = place.activity(event="gate", plan=result["plan"])
+    assert [line["step"] for line in asked] == steps
+    assert {(line["agent"], line["verdict"], line["by"]) for line in asked} == {("shapes", "approved", "rule")}
+    named = [arguments["path"]] if "path" in arguments else arguments.get("paths", [])
+    assert all(line["paths"] == (named if line["step"] != "write" else []) for line in asked)
+    place.put({"free/f.txt": "a\n"})
+
+
 def test_an_artifact_page(agent: Agent):
     handle = agent.call("lint", {"paths": ["bad.py"]})["artifact"]["handle"]
     everything = agent.wire.request("devtools/artifact", {"handle": handle})
