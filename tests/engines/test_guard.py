@@ -76,8 +76,14 @@ async def test_a_guard_that_somebody_ended_is_started_again(guard: Guard, engine
 
 
 def guard_of() -> int:
-    shells = [child for child in psutil.Process().children() if "devtools-lsp-guard" in child.cmdline()]
-    return next(shell.pid for shell in shells if shell.status() != psutil.STATUS_ZOMBIE)
+    """The guard that lives now. Children of other tests come and go meanwhile."""
+    for child in psutil.Process().children():
+        try:
+            if "devtools-lsp-guard" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+                return child.pid
+        except psutil.Error:
+            continue
+    raise AssertionError("no guard lives")
 
 
 async def test_a_removed_group_is_left_alone(guard: Guard) -> None:
