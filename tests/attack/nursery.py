@@ -1,8 +1,8 @@
 """Forks daemons that have everything imported already: run by the attack tests, never imported by them.
 
 A daemon of its own interpreter takes a second to start, and a suite that kills one at every step starts hundreds.
-Each child here runs the same `devtools-lsp serve` through the same entry point, only in a forked interpreter. It has
-no threads before it forks.
+Each child here runs the same `devtools-lsp serve` through the same entry point, only in a forked interpreter that
+has loaded, and prepared once, what every daemon does. It has no threads before it forks.
 
 Reads packets on the socket whose descriptor is its argument: {"do": "serve", "argv", "env", "fault"?, "follow_links"?}
 with the descriptors for standard output and error, answered by {"pid"}; {"do": "wait", "pid"}, answered by
@@ -22,6 +22,7 @@ import sys
 
 import devtools_lsp
 from devtools_lsp import __main__
+from devtools_lsp.daemon import lsp_protocol
 from devtools_lsp.fs import faults, walk
 
 
@@ -63,6 +64,7 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     for module in pkgutil.walk_packages(devtools_lsp.__path__, "devtools_lsp."):
         importlib.import_module(module.name)
+    lsp_protocol.prepare()
     children: set[int] = set()
     while True:
         data, descriptors, _, _ = socket.recv_fds(channel, 1 << 18, 2)

@@ -150,7 +150,7 @@ def some_or_all(step: int):
     return [pytest.param(step, id="some"), pytest.param(1, marks=pytest.mark.full, id="all")]
 
 
-@pytest.mark.parametrize("step", some_or_all(7))
+@pytest.mark.parametrize("step", some_or_all(9))
 def test_a_kill_at_every_step_of_an_undo(daemon, step):
     """I7 for the way back; and what was not undone can still be undone afterwards."""
     seen = set()
@@ -176,7 +176,7 @@ def test_a_kill_at_every_step_of_an_undo(daemon, step):
     assert seen == {"old", "new"}
 
 
-@pytest.mark.parametrize("step", some_or_all(2))
+@pytest.mark.parametrize("step", some_or_all(3))
 @pytest.mark.parametrize(
     "placed", [pytest.param(count, marks=[] if count == 5 else pytest.mark.full) for count in range(1, 9)]
 )
@@ -186,7 +186,7 @@ def test_a_kill_at_every_step_of_the_recovery(daemon, placed, step):
         fill(daemon, BEFORE)
         daemon.start(fault=f"journal:placed#{placed}:kill")
         assert not patch_until_killed(daemon)
-        assert daemon.tree() not in (BEFORE, AFTER)
+        assert daemon.tree() != BEFORE
         plan = last_plan(daemon)
         daemon.begin(fault=f"recovery:*#{count}:kill")
         if daemon.ready():

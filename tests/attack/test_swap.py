@@ -218,7 +218,7 @@ def test_a_recovery_under_attack(scene):
     daemon, outside = scene
     os.symlink("../outside", daemon.root / "other")
     before = daemon.tree()
-    for _ in range(4):
+    for _ in range(3):
         daemon.start(fault="journal:commit:kill")
         agent = daemon.agent()
         # fmt: off
