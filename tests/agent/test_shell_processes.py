@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -20,7 +21,13 @@ BARE = ShellSettings(sandbox="none")
 
 
 def supervisors_of(pid: int) -> list[psutil.Process]:
-    return [child for child in psutil.Process(pid).children() if "shell_supervisor.py" in " ".join(child.cmdline())]
+    """The supervisors among a process's children, which come and go meanwhile."""
+    found: list[psutil.Process] = []
+    for child in psutil.Process(pid).children():
+        with contextlib.suppress(psutil.Error):
+            if "shell_supervisor.py" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 async def test_a_command_that_kills_its_keeper_is_ended_all_the_same(root: Path, nap, running, eventually):
