@@ -355,8 +355,12 @@ class Editor:
 
     def choose(self, path: str, title: str) -> dict[str, Any]:
         """Wait for an approval on a file and answer it by one of its code actions."""
-        action = self.actions(path, self.wait_mark(path))[title]
-        command = action["command"]
+
+        def offered() -> dict[str, Any] | None:
+            # A mark that was shown a moment ago may be that of a question which has been answered since.
+            return self.actions(path, self.wait_mark(path)).get(title)
+
+        command = until(offered, f"the action {title!r} on {path}")["command"]
         return self.wire.request(
             "workspace/executeCommand", {"command": command["command"], "arguments": command["arguments"]}
         )

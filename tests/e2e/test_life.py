@@ -202,6 +202,11 @@ def test_undo_and_artifacts_outlive_a_restart(mortal: Place):
     agent = mortal.agent()
     first = agent.edit("free/a.txt", "a", "A")
     second = agent.edit("free/b.txt", "b", "B")
+    # The answer does not wait for its artifact to be on the disk.
+    kept = mortal.state / "artifacts"
+    until(
+        lambda: [file for file in kept.iterdir() if file.name.startswith(first["artifact"]["handle"])], "the artifact"
+    )
     mortal.kill()
     mortal.start()
     agent, editor = mortal.agent(), mortal.editor()
