@@ -7,6 +7,7 @@ and of the daemon's own places. Says nothing about whether a write is allowed; `
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import threading
 import time
@@ -156,6 +157,10 @@ class ProtectedPlaces:
             status = os.stat(path)
         except OSError:
             return  # It does not exist yet: its path alone is protected.
+        if stat.S_ISSOCK(status.st_mode):
+            # A socket is known by its path alone. The one that a killed daemon left is replaced at the start, and
+            # its number is soon that of some innocent file.
+            return
         root = os.stat(self._root)
         if (status.st_dev, status.st_ino) != (root.st_dev, root.st_ino):
             identities.add((status.st_dev, status.st_ino))
