@@ -40,6 +40,10 @@ def new_place() -> Iterator[Callable[..., Place]]:
     yield make
     faults: list[BaseException] = []
     for place in made:
+        if place.process is not None:
+            # All begin to end at once; how each does is looked at below.
+            place.begin_stop()
+    for place in made:
         try:
             place.close()
         except (AssertionError, psutil.Error) as fault:

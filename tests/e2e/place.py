@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -49,6 +48,14 @@ def until(holds: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any
     return found
 
 
+def alive(process: psutil.Process) -> bool:
+    """Whether it runs; one that has ended and waits to be reaped does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 @dataclass
 class Place:
     """A root with its own runtime, state and home directories; the daemon comes and goes."""
@@ -63,6 +70,7 @@ class Place:
     tolerated: list[str] = field(default_factory=list)
     """Parts of lines on standard error that a test provokes on purpose."""
     revisions: int = 0
+    ending: list[psutil.Process] | None = None
     _collecting: threading.Thread = field(default_factory=threading.Thread)
 
     # -- files ---------------------------------------------------------------------------------------------------
@@ -139,16 +147,21 @@ class Place:
         self._forget()
         return family
 
+    def begin_stop(self) -> None:
+        """Ask it to end, and keep in mind what it has started."""
+        assert self.process is not None
+        self.ending = self.family()
+        self.process.terminate()
+
     def stop(self) -> None:
         """End it as an operator does, and judge how it went."""
         assert self.process is not None
-        family = self.family()
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(WAIT_S)
+        if self.ending is None:
+            self.begin_stop()
+        code, family = self.process.wait(WAIT_S), self.ending or []
         self._forget()
-        assert code == 0, self.stderr
-        left = until(lambda: psutil.wait_procs(family, timeout=10), "the processes of the daemon to be looked at")[1]
-        assert not left, f"left running: {left}"
+        assert code == 0, (code, self.stderr)
+        until(lambda: not [process for process in family if alive(process)], f"the end of {family}", 10)
 
     def wait_end(self, code: int = 0) -> None:
         """It ends without our doing."""
@@ -162,6 +175,7 @@ class Place:
         self.wires.clear()
         assert self.process is not None
         self._collecting.join(WAIT_S)
+        self.ending = None
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.place import ALLOW, BASEDPYRIGHT, MISSING, RUFF, Agent, Place, edit_of, op, until
+from tests.e2e.place import ALLOW, BASEDPYRIGHT, MISSING, RUFF, Agent, Place, alive, edit_of, op, until
 
 DYING = f"""
 [engines.dying]
@@ -50,13 +50,6 @@ def agent(place: Place) -> Agent:
 
 def engine(agent: Agent, name: str) -> dict[str, Any]:
     return next(entry for entry in agent.status()["engines"] if entry["id"] == name)
-
-
-def alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_an_engine_that_is_not_installed_prevents_nothing(new_place: Callable[..., Place]):
@@ -234,8 +227,7 @@ def test_no_engine_survives_a_killed_daemon(place: Place, rounds: int):
         until(lambda: (place.root / "running").exists(), "the command to run")
         family = place.kill()
         assert len(family) >= 3
-        _, left = psutil.wait_procs([process for process in family if alive(process)], timeout=5)
-        assert not [process for process in left if alive(process)]
+        until(lambda family=family: not [process for process in family if alive(process)], f"the end of {family}", 5)
         (place.root / "running").unlink()
         place.start()
         assert place.agent().call("check", {"paths": ["a.py"]})["ok"]

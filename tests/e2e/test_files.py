@@ -261,6 +261,7 @@ def test_killed_while_writing_seven_megabytes(mortal: Place, rounds: int):
     assert outcomes
 
 
+@pytest.mark.full
 def test_killed_while_a_plan_writes_many_files(mortal: Place):
     """I7: all old or all new, and the restart says which."""
     place = mortal
@@ -269,7 +270,7 @@ def test_killed_while_a_plan_writes_many_files(mortal: Place):
     chance = random.Random(7)
     lines = [line for name in names for line in (f"*** Update File: {name}", "@@", "-old", "+new")]
     patch = "\n".join(["*** Begin Patch", *lines, "*** End Patch", ""])
-    for _ in range(2):
+    for _ in range(10):
         place.put(dict.fromkeys(names, "old\n"))
         place.agent().begin("apply_patch", {"patch": patch})
         deadline = time.monotonic() + chance.uniform(0.002, 0.06)

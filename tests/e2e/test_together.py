@@ -49,14 +49,19 @@ class Company:
         return self.first, self.second
 
 
-@pytest.fixture(params=["socket", "stdio"])
+BOTH = pytest.mark.parametrize("company", ["socket", "stdio"], indirect=True)
+"""The deciding editor comes over one transport and the watching one over the other, and the other way round."""
+
+
+@pytest.fixture
 def company(place: Place, request: pytest.FixtureRequest) -> Iterator[Company]:
-    """The deciding editor comes over the transport of the test's name, the other one over the other; so do agents."""
+    """The first editor comes over the transport of the test's name, by default the proxy, the other over the other."""
+    transport = getattr(request, "param", "stdio")
     visit = place.visit()
     next(visit)
     place.put(PROJECT)
     over_stdio, over_socket = place.editor("utf-16", "utf-32", wire=place.stdio()), place.editor("utf-8")
-    first, second = (over_stdio, over_socket) if request.param == "stdio" else (over_socket, over_stdio)
+    first, second = (over_stdio, over_socket) if transport == "stdio" else (over_socket, over_stdio)
     ada = place.agent("ada", surface="composite", wire=place.stdio())
     yield Company(place, first, second, ada, place.agent("bob"))
     next(visit, None)
@@ -70,10 +75,12 @@ def steps(place: Place, plan: str) -> list[tuple[str, str, str]]:
     return [(line["step"], line["verdict"], line["by"]) for line in place.activity(event="gate", plan=plan)]
 
 
+@BOTH
 def test_encodings_differ(company: Company):
     assert {editor.encoding for editor in company.editors} == {"utf-8", "utf-16"}
 
 
+@BOTH
 def test_findings_reach_every_editor_in_its_own_units(company: Company):
     result = company.bob.call("check", {"paths": ["face.py"]})
     found = next(entry for entry in result["diagnostics"] if entry["rule"] == "reportUndefinedVariable")
@@ -104,6 +111,7 @@ def test_findings_reach_every_editor_in_its_own_units(company: Company):
         )
 
 
+@BOTH
 def test_two_agents_two_decisions(company: Company):
     """I2, I5: one is approved at one editor, one denied at the other; both are resolved everywhere."""
     place = company.place
@@ -320,6 +328,7 @@ def test_an_editor_may_pull(company: Company):
     company.place.reconfigure(PATIENT + ENGINES)
 
 
+@BOTH
 def test_one_editor_leaves_and_the_question_stays(company: Company):
     """P82: the same question with the same diff waits for whoever attaches next, and is applied once."""
     call = company.bob.begin_edit("one.txt", "one", "ONE")
