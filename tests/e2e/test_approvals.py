@@ -448,7 +448,7 @@ def test_times_are_in_utc_and_ids_are_of_one_run(place: Place, agent: Agent, ter
 
 def test_an_expiry_is_told_to_everybody(place: Place, agent: Agent):
     """P91: not applied, and not silent."""
-    place.reconfigure(ASK + "timeout_s = 0.7\n" + RULES)
+    place.reconfigure(ASK + "timeout_s = 0.3\n" + RULES)
     place.put({"a.txt": "a\n"})
     editor = place.editor()
     data = agent.refused("edit", edit_of("a.txt", "a", "b"))

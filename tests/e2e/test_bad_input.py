@@ -253,10 +253,10 @@ def test_a_client_that_vanishes_mid_call_is_forgotten(place: Place, bystander: A
     until(lambda: not any("sleep" in name for name in place.names()), "its command to end")
 
 
-def test_a_thousand_requests_at_once_have_a_thousand_answers(place: Place):
+def test_five_hundred_requests_at_once_have_five_hundred_answers(place: Place):
     """I13."""
     agent = place.agent()
-    requests = [agent.begin("read_lines", {"path": "a.py", "start": 1}) for _ in range(1000)]
+    requests = [agent.begin("read_lines", {"path": "a.py", "start": 1}) for _ in range(500)]
     for request in requests:
         assert agent.wire.result(request)["reads"]["a.py"]["text"] == "value = 1\n"
     answered = [message["id"] for message in agent.wire.messages if "id" in message]
@@ -331,7 +331,7 @@ def test_a_client_that_never_reads_costs_nobody_anything(place: Place, bystander
     request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "devtools/tools"}).encode()
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.connect(place.socket)
-        deaf.settimeout(1)
+        deaf.settimeout(0.3)
         with pytest.raises(TimeoutError):
             deaf.sendall(frame(request) * 100_000)
         assert bystander.status()["pid"] == place.pid

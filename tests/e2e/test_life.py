@@ -174,7 +174,7 @@ def mortal(mortal_place: Place) -> Place:
     return mortal_place
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.full), "kill"])
 def test_what_waited_is_lost_with_the_daemon(mortal: Place, how: str):
     """P97, 8.0.9: it cannot be decided any more, and nothing of it is applied."""
     mortal.put({"a.txt": "a\n"})

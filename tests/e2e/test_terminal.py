@@ -81,9 +81,6 @@ def test_error_diagnostics_are_exit_code_1(place: Place):
     assert (done.returncode, done.stderr) == (1, "")
     assert "bad.py:2:7: error F821" in done.stdout
     assert "[ruff]" in done.stdout
-    done = place.cli("call", "lint", "--json", "--args", '{"paths": ["bad.py"]}')
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["ok"] is False
 
 
 @pytest.mark.parametrize(
@@ -93,7 +90,6 @@ def test_error_diagnostics_are_exit_code_1(place: Place):
         (("edit", "--args", "[1]"), "E_DEV_BAD_ARG"),
         (("edit", "--args", "{no json"), "E_DEV_BAD_ARG"),
         (("edit", "--args", "{}", "--surface", "huge"), "E_DEV_BAD_ARG"),
-        (("fly", "--args", "{}"), "E_DEV_UNKNOWN_STEP"),
     ],
 )
 def test_what_is_refused_is_exit_code_2_with_the_error_object(place: Place, arguments: tuple[str, ...], code: str):
@@ -197,6 +193,7 @@ def test_a_call_starts_a_daemon_that_stays(idle: Place):
     )
 
 
+@pytest.mark.full
 def test_an_editor_starts_a_daemon_through_the_proxy(idle: Place):
     """And it stays when the editor leaves."""
     editor = idle.editor("utf-32", wire=idle.stdio())
@@ -206,9 +203,7 @@ def test_an_editor_starts_a_daemon_through_the_proxy(idle: Place):
     assert json.loads(idle.cli("status", "--json").stdout)["pid"] == pid
 
 
-@pytest.mark.parametrize(
-    ("command", "root"), [("serve", "/"), ("serve", "{home}"), ("status", "{base}/absent"), ("init", "{root}/clean.py")]
-)
+@pytest.mark.parametrize(("command", "root"), [("serve", "{home}"), ("init", "{root}/clean.py")])
 def test_roots_that_are_refused(place: Place, command: str, root: str):
     """P104."""
     named = root.format(home=place.env["HOME"], base=place.base, root=place.root)
@@ -341,8 +336,6 @@ def test_init_finds_what_is_installed_and_the_projects_interpreter(new_place: Ca
     assert ".venv" in written
     assert error_object(place.cli("init"))["code"] == "E_INVALID_DEV_PIPELINE_CONFIG"
     assert place.text("devtools.toml") == written
-    place.start()
-    assert {"ruff", "basedpyright"} <= {engine["id"] for engine in place.agent().status()["engines"]}
 
 
 def test_doctor_starts_each_engine_and_says_what_to_mend(new_place: Callable[..., Place], engines: None):

@@ -62,7 +62,7 @@ def company(place: Place, request: pytest.FixtureRequest) -> Iterator[Company]:
     place.put(PROJECT)
     over_stdio, over_socket = place.editor("utf-16", "utf-32", wire=place.stdio()), place.editor("utf-8")
     first, second = (over_stdio, over_socket) if transport == "stdio" else (over_socket, over_stdio)
-    ada = place.agent("ada", surface="composite", wire=place.stdio())
+    ada = place.agent("ada", surface="composite", wire=place.stdio() if hasattr(request, "param") else None)
     yield Company(place, first, second, ada, place.agent("bob"))
     next(visit, None)
 
