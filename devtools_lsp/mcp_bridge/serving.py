@@ -208,5 +208,10 @@ async def serve(root: Path, surface: Surface, session: str | None) -> None:
         writer = LineWriter(outgoing)
         try:
             await bridge.server.run(LineReader(incoming, writer), writer, options)
+        except Exception as error:
+            # The SDK's own tasks may stumble over streams that an interruption has just closed under them.
+            if (serving := asyncio.current_task()) is not None and serving.cancelling():
+                raise asyncio.CancelledError from error
+            raise
         finally:
             await bridge.close()

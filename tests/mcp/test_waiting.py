@@ -138,6 +138,17 @@ async def test_a_signal_ends_the_bridge_at_once(allowing: Place, raw: Any, soon:
     assert bridge.process.returncode == code
 
 
+async def test_an_interruption_amid_messages_is_an_interruption(allowing: Place, raw: Any, soon: Any):
+    """The SDK's tasks fail on the streams that close under them; that is no fault to tell anybody about."""
+    bridge = raw(allowing)
+    bridge.introduce()
+    bridge.send(*({"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(1, 3000)))
+    bridge.process.send_signal(signal.SIGINT)
+    await soon(lambda: bridge.process.poll() is not None, "its end", within_s=5)
+    assert bridge.process.returncode == 130
+    assert b"Traceback" not in bridge.process.stderr.read()
+
+
 async def test_a_person_decides_while_the_call_waits(asking: Place, speak: Any):
     terminal = asking.terminal()
     heard = Heard()
