@@ -14,9 +14,11 @@ from typing import Any
 import msgspec
 
 from devtools_lsp.agent.artifacts import SpooledJsonArtifact
+from devtools_lsp.agent.forge import ToolAnswer
 from devtools_lsp.core.diagnostics import SEVERITY_ORDER, Diagnostic
 from devtools_lsp.core.result import Result
 from devtools_lsp.core.summary import change_line
+from devtools_lsp.errors import DevToolsError
 
 BYTES_PER_TOKEN = 4
 ENVELOPE_TOKENS = 500
@@ -27,6 +29,16 @@ _LONGEST_NOTE = 1000
 _SUMMARY_SHARE = 0.2
 _STRUCTURE_SHARE = 0.5
 """Until the diagnostics have had their turn, lists of files take no more than this of the budget."""
+
+
+def render_answer(answer: ToolAnswer, artifact: SpooledJsonArtifact, *, inline_tokens: int) -> dict[str, Any]:
+    """The reply to a tool's call: `render_reply` of its result, with the `content` and `data` of workspace tools."""
+    reply = render_reply(answer.result, artifact, inline_tokens=inline_tokens)
+    if answer.content is not None:
+        reply["content"] = answer.content
+    if answer.data is not None:
+        reply["data"] = dict(answer.data)
+    return reply
 
 
 def render_reply(result: Result, artifact: SpooledJsonArtifact, *, inline_tokens: int) -> dict[str, Any]:
@@ -69,6 +81,44 @@ def render_text(reply: Mapping[str, Any]) -> str:
         lines.append(f"--- {key} lines {read['start']}-{read['end']} of {read['totalLines']}")
         lines.append(str(read["text"]).removesuffix("\n"))
     return "\n".join(lines) + "\n"
+
+
+def reply_text(reply: Mapping[str, Any]) -> str:
+    """A reply as a model reads it: a workspace tool's own content, else the rendered reply."""
+    content = reply.get("content")
+    if content is None:
+        return render_text(reply)
+    return str(content) + "".join(f"{line}\n" for line in decision_lines(reply.get("decision")))
+
+
+def refusal_text(error: DevToolsError) -> str:
+    """An error in words, complete for whoever shows a model nothing but text."""
+    reason = f" ({error.reason})" if error.reason else ""
+    lines = [f"{error.code}{reason}: {error.message}"]
+    where = ":".join(str(part) for part in (error.path, error.line) if part is not None)
+    if error.step or where:
+        lines.append("at: " + " ".join(part for part in (error.step, where) if part))
+    if error.matches:
+        lines.append("fits at: " + ", ".join(f"{match['path']}:{match['line']}" for match in error.matches))
+    if error.paths:
+        lines.append("files: " + ", ".join(error.paths))
+    if error.alternatives:
+        lines.append("instead: " + ", ".join(error.alternatives))
+    if error.written:
+        landed = ", ".join(f"{entry.get('path', '?')} ({entry.get('kind', 'written')})" for entry in error.written)
+        lines.append(f"already on disk: {landed}")
+    if error.note:
+        lines.append(f"the person says: {error.note}")
+    lines.append(_RETRY[error.retry])
+    return "\n".join(lines)
+
+
+_RETRY = {
+    "no": "do not repeat the call",
+    "afterCorrection": "correct the call and repeat it",
+    "withLess": "ask for less and repeat it",
+    "yes": "the call may be repeated",
+}
 
 
 def decision_lines(decision: Mapping[str, Any] | None) -> list[str]:

@@ -15,7 +15,7 @@ import msgspec
 
 from devtools_lsp import __version__
 from devtools_lsp.agent.forge import Invocation, SurfaceName, ToolAnswer
-from devtools_lsp.agent.render import render_reply
+from devtools_lsp.agent.render import render_answer
 from devtools_lsp.app import App
 from devtools_lsp.daemon.approval_choice import DiffParams, shown_document
 from devtools_lsp.daemon.approval_payload import Approval, list_to_wire, to_wire
@@ -173,12 +173,7 @@ class AgentDesk:
             del self._running[plan]
         artifact = self._app.artifacts.spool(answer.result)
         budget = self._app.configuration.file.reply.inline_tokens
-        reply = render_reply(answer.result, artifact, inline_tokens=budget)
-        if answer.content is not None:
-            reply["content"] = answer.content
-        if answer.data is not None:
-            reply["data"] = dict(answer.data)
-        return reply
+        return render_answer(answer, artifact, inline_tokens=budget)
 
     async def _artifact(self, asked: _Asked) -> object:
         wanted = decode_params(asked.params, ArtifactParams)

@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from devtools_lsp import __version__
+from devtools_lsp.agent.render import refusal_text
 from devtools_lsp.errors import DevToolsError
 from devtools_lsp.mcp_bridge import words
 from devtools_lsp.mcp_bridge.progress import ProgressRelay
@@ -121,7 +122,7 @@ class Bridge:
             result = await self._call(context, params)
         except DevToolsError as error:
             return types.CallToolResult(
-                content=[types.TextContent(text=words.refusal_text(error))],
+                content=[types.TextContent(text=refusal_text(error))],
                 structured_content=error.to_wire(),
                 is_error=True,
             )

@@ -1,6 +1,6 @@
-"""What the bridge says in words: results and refusals as text, instructions for the model, pages of an artifact.
+"""What the bridge says in words: where results are whole, instructions for the model, pages of an artifact.
 
-Pure. What a result looks like as text belongs to `agent/render.py`; here is what only an MCP client needs.
+Pure. What a result or a refusal looks like as text belongs to `agent/render.py`; here is what only an MCP client needs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
-from devtools_lsp.agent.render import decision_lines, render_text
-from devtools_lsp.errors import BadArgumentError, DevToolsError
+from devtools_lsp.agent.render import reply_text
+from devtools_lsp.errors import BadArgumentError
 
 ARTIFACT_TEMPLATE = "devtools://artifact/{handle}{?path,severity,engineId,offset,limit}"
 NAMELESS_AGENT = "mcp"
@@ -109,49 +109,15 @@ def _with_offset(uri: str, offset: int) -> str:
     return parts._replace(query=query).geturl()
 
 
-# -- results and refusals ----------------------------------------------------------------------------------------
+# -- results and progress ----------------------------------------------------------------------------------------
 
 
 def result_text(result: Mapping[str, Any]) -> str:
-    """A result as a model reads it: a workspace tool's own content, else the rendered reply."""
-    content = result.get("content")
-    if content is None:
-        text = render_text(result)
-    else:
-        text = str(content) + "".join(f"{line}\n" for line in decision_lines(result.get("decision")))
+    """A result as a model reads it, with where the whole of it is when it was cut."""
+    text = reply_text(result)
     if result.get("truncated"):
         text += f"the whole of it: resource {artifact_uri(result['artifact']['handle'])}\n"
     return text
-
-
-def refusal_text(error: DevToolsError) -> str:
-    """An error in words, complete for a client that shows a model nothing but text."""
-    reason = f" ({error.reason})" if error.reason else ""
-    lines = [f"{error.code}{reason}: {error.message}"]
-    where = ":".join(str(part) for part in (error.path, error.line) if part is not None)
-    if error.step or where:
-        lines.append("at: " + " ".join(part for part in (error.step, where) if part))
-    if error.matches:
-        lines.append("fits at: " + ", ".join(f"{match['path']}:{match['line']}" for match in error.matches))
-    if error.paths:
-        lines.append("files: " + ", ".join(error.paths))
-    if error.alternatives:
-        lines.append("instead: " + ", ".join(error.alternatives))
-    if error.written:
-        landed = ", ".join(f"{entry.get('path', '?')} ({entry.get('kind', 'written')})" for entry in error.written)
-        lines.append(f"already on disk: {landed}")
-    if error.note:
-        lines.append(f"the person says: {error.note}")
-    lines.append(_RETRY[error.retry])
-    return "\n".join(lines)
-
-
-_RETRY = {
-    "no": "do not repeat the call",
-    "afterCorrection": "correct the call and repeat it",
-    "withLess": "ask for less and repeat it",
-    "yes": "the call may be repeated",
-}
 
 
 def progress_text(value: Mapping[str, Any]) -> str:

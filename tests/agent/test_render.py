@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devtools_lsp.agent.artifacts import SpooledJsonArtifact
-from devtools_lsp.agent.render import BYTES_PER_TOKEN, ENVELOPE_TOKENS, decision_lines, render_reply, render_text
+from devtools_lsp.agent.render import (
+    BYTES_PER_TOKEN,
+    ENVELOPE_TOKENS,
+    decision_lines,
+    refusal_text,
+    render_reply,
+    render_text,
+)
 from devtools_lsp.core.diagnostics import Diagnostic, Pending
 from devtools_lsp.core.result import (
     Change,
@@ -21,6 +28,7 @@ from devtools_lsp.core.result import (
     Unreadable,
     Written,
 )
+from devtools_lsp.errors import ConflictError, StepFailedError
 
 ARTIFACT = SpooledJsonArtifact("h" * 22, 7)
 
@@ -240,6 +248,32 @@ def test_every_reply_keeps_to_its_budget_and_nothing_is_dropped_unsaid(full: Res
     for field in ("plan", "ok", "lineCountsAvailable", "atomic"):
         assert reply[field] == whole[field]
     render_text(reply)
+
+
+def test_a_refusal_in_words_is_complete():
+    error = ConflictError(
+        "someone else changed it",
+        reason="stale",
+        step="edit",
+        path="a.py",
+        line=3,
+        paths=["a.py", "b.py"],
+        written=[{"path": "c.py", "kind": "modified"}],
+        matches=[{"path": "a.py", "line": 7}],
+        alternatives=["lint"],
+        note="ask me first",
+    )
+    assert refusal_text(error).splitlines() == [
+        "E_DEV_CONFLICT (stale): someone else changed it",
+        "at: edit a.py:3",
+        "fits at: a.py:7",
+        "files: a.py, b.py",
+        "instead: lint",
+        "already on disk: c.py (modified)",
+        "the person says: ask me first",
+        "the call may be repeated",
+    ]
+    assert refusal_text(StepFailedError("no")) == "E_DEV_STEP_FAILED: no\ncorrect the call and repeat it"
 
 
 def test_a_new_member_of_a_result_is_not_forgotten_in_cut_replies():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from devtools_lsp.errors import BadArgumentError, ConflictError, StepFailedError
+from devtools_lsp.errors import BadArgumentError
 from devtools_lsp.mcp_bridge import words
 
 
@@ -68,32 +68,6 @@ def test_a_page_says_where_it_is_and_how_to_go_on():
     assert body["items"] == page["items"]
     last = json.loads(words.page_text("devtools://artifact/h", {"items": [], "offset": 0, "total": 0}))
     assert last == {"note": "no items here; 0 in all", "offset": 0, "total": 0, "items": []}
-
-
-def test_a_refusal_in_words_is_complete():
-    error = ConflictError(
-        "someone else changed it",
-        reason="stale",
-        step="edit",
-        path="a.py",
-        line=3,
-        paths=["a.py", "b.py"],
-        written=[{"path": "c.py", "kind": "modified"}],
-        matches=[{"path": "a.py", "line": 7}],
-        alternatives=["lint"],
-        note="ask me first",
-    )
-    assert words.refusal_text(error).splitlines() == [
-        "E_DEV_CONFLICT (stale): someone else changed it",
-        "at: edit a.py:3",
-        "fits at: a.py:7",
-        "files: a.py, b.py",
-        "instead: lint",
-        "already on disk: c.py (modified)",
-        "the person says: ask me first",
-        "the call may be repeated",
-    ]
-    assert words.refusal_text(StepFailedError("no")) == "E_DEV_STEP_FAILED: no\ncorrect the call and repeat it"
 
 
 @pytest.mark.parametrize(
