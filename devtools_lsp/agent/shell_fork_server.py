@@ -33,6 +33,7 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._spare: socket.socket | None = None
         self._failures = 0
+        self._users = 0
 
     @property
     def broken(self) -> bool:
@@ -114,6 +115,19 @@ class ForkServer:
     def answered(self) -> None:
         """It works: earlier losses are forgiven."""
         self._failures = 0
+
+    def acquire(self) -> None:
+        """Count one more user."""
+        with self._lock:
+            self._users += 1
+
+    def release(self) -> None:
+        """Count one user less, and end it with the last one."""
+        with self._lock:
+            self._users -= 1
+            if self._users <= 0:
+                self._users = 0
+                self._close()
 
     def close(self) -> None:
         """End it."""

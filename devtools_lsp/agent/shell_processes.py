@@ -55,6 +55,16 @@ def subreaper_available() -> bool:
     return sys.platform == "linux" and not _FORK_SERVER.broken
 
 
+def acquire() -> None:
+    """One more composed root runs commands here: the fork server stays until the last of them has released it."""
+    _FORK_SERVER.acquire()
+
+
+def release() -> None:
+    """One root less, whose commands have ended; with the last one the fork server ends. Blocks for a moment."""
+    _FORK_SERVER.release()
+
+
 def close() -> None:
-    """End the fork server and with it every command that still runs; the next `start` opens another."""
+    """End the fork server, whoever uses it; the next `start` opens another. Commands that run go on."""
     _FORK_SERVER.close()

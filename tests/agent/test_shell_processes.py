@@ -30,6 +30,19 @@ def supervisors_of(pid: int) -> list[psutil.Process]:
     return found
 
 
+async def test_the_fork_server_outlives_all_its_users_but_the_last(root: Path):
+    """One root that is closed does not pull the server away under the commands of another."""
+    shell_processes.acquire()
+    shell_processes.acquire()
+    await run_command(str(root), "true", settings=BARE)
+    (server,) = supervisors_of(os.getpid())
+    shell_processes.release()
+    assert (await run_command(str(root), "echo on", settings=BARE)).output.stdout == "on\n"
+    assert supervisors_of(os.getpid()) == [server]
+    shell_processes.release()
+    assert supervisors_of(os.getpid()) == []
+
+
 async def test_a_command_that_kills_its_keeper_is_ended_all_the_same(root: Path, nap, running, eventually):
     detached, attached = nap(), nap()
     done = await run_command(str(root), f"setsid {detached} & kill -9 $PPID; {attached}", settings=BARE)
