@@ -221,6 +221,9 @@ class World:
     clock: Clock = field(default_factory=SystemClock)
     own_paths: tuple[str, ...] = ()
     """Absolute paths that no tool may ever touch: state directory, socket, lock."""
+    check_command: Callable[[str], None] | None = None
+    redact: Callable[[str], str] | None = None
+    """The shell's hooks, as `agent.shell.ShellSettings` says them."""
 
 
 class App:
@@ -237,6 +240,8 @@ class App:
         self._retired: list[_Serving] = []
         self._memory = SessionMemory()
         self._tools: dict[tuple[object, ...], ToolSet] = {}
+        self._open = True
+        shell_processes.acquire()
 
     @property
     def configuration(self) -> Configuration:
@@ -276,11 +281,10 @@ class App:
         if surface != "workspace":
             return forge_dev_tools(self.pipeline, surface)
         model = self.configuration.file
-        shell = (
-            shell_settings(self.configuration, self._world.own_paths, self._own_files())
-            if model.shell.enabled
-            else None
-        )
+        shell = None
+        if model.shell.enabled:
+            shell = shell_settings(self.configuration, self._world.own_paths, self._own_files())
+            shell = dataclasses.replace(shell, check_command=self._world.check_command, redact=self._world.redact)
         policy = self.opened.policy
         tools = WorkspaceTools(
             self.pipeline, memory=self._memory, deny=lambda path: not policy.readable(path), shell=shell
@@ -312,9 +316,12 @@ class App:
             serving.opened.close()
 
     async def close(self) -> None:
-        """Stop the engines and let go of the root."""
+        """Stop the engines and let go of the root. Once is enough."""
+        if not self._open:
+            return
+        self._open = False
         await self.registry.close()
-        await asyncio.to_thread(shell_processes.close)
+        await asyncio.to_thread(shell_processes.release)
         await asyncio.to_thread(self.artifacts.close)
         for serving in [*self._retired, self._serving]:
             serving.opened.close()
