@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from devtools_lsp.core.wording import complaint, place
 from devtools_lsp.engines.spec import EngineSpec, spec_from_table
 from devtools_lsp.errors import InvalidConfigError
 from devtools_lsp.paths import PathPattern
@@ -228,14 +229,14 @@ def _parse(table: Mapping[str, Any], source: Path | None) -> Configuration:
 def _explain(error: ValidationError) -> str:
     sentences: list[str] = []
     for problem in error.errors(include_url=False)[:5]:
-        location = ".".join(str(part) for part in problem["loc"])
+        location = place(problem["loc"])
         if problem["type"] == "extra_forbidden":
             known = _known_keys(problem["loc"][:-1])
             near = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
             sentences.append(f"unknown key {location!r}; {hint}")
         else:
-            sentences.append(f"{location}: {problem['msg']}")
+            sentences.append(f"{location} {complaint(problem, mapping='a table')}")
     return "; ".join(sentences)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from devtools_lsp.agent.schemas import merged_arguments, schema_of
 from devtools_lsp.core.result import Result
+from devtools_lsp.core.wording import shown
 from devtools_lsp.errors import (
     BadArgumentError,
     EngineRequiredError,
@@ -260,18 +261,24 @@ def split_paths(step: str, arguments: Mapping[str, Any], *, required: bool) -> t
     paths = args.pop("paths", None)
     if paths is None:
         if required:
-            raise BadArgumentError(f"{step}: argument 'paths' is missing", step=step, reason="malformed")
+            raise BadArgumentError(
+                f"{step}: argument 'paths' is missing; name the files to work on, or patterns such as src/**/*.py",
+                step=step,
+                reason="malformed",
+            )
         return args, None
     if not isinstance(paths, Sequence) or isinstance(paths, str) or not paths:
+        came = "an empty list" if isinstance(paths, Sequence) and not isinstance(paths, str) else shown(paths)
         raise BadArgumentError(
-            f"{step}: argument 'paths' must be a non-empty list of strings", step=step, reason="malformed"
+            f"{step}: argument 'paths' must be a list of at least one path or pattern, not {came}",
+            step=step,
+            reason="malformed",
         )
     entries: list[Any] = list(paths)  # pyright: ignore[reportUnknownArgumentType] -- checked entry by entry below
     try:
         check_paths(entries)
     except BadArgumentError as error:
-        error.step = step
-        raise
+        raise BadArgumentError(f"{step}: {error.message}", step=step, reason="malformed") from None
     return args, entries
 
 
@@ -286,9 +293,15 @@ def _composite(pipeline: DevPipeline) -> Tool:
             )
         ops, paths = arguments.get("ops"), arguments.get("paths", [])
         if not isinstance(ops, Sequence) or isinstance(ops, str):
-            raise BadArgumentError(f"{COMPOSITE_TOOL}: argument 'ops' must be a list of ops", step=COMPOSITE_TOOL)
+            came = "is missing" if ops is None else f"must be a list, not {shown(ops)}"
+            raise BadArgumentError(
+                f"{COMPOSITE_TOOL}: argument 'ops' {came}; an op is {{step, args, label?}}", step=COMPOSITE_TOOL
+            )
         if not isinstance(paths, Sequence):
-            raise BadArgumentError(f"{COMPOSITE_TOOL}: argument 'paths' must be a list", step=COMPOSITE_TOOL)
+            raise BadArgumentError(
+                f"{COMPOSITE_TOOL}: argument 'paths' must be a list of paths and patterns, not {shown(paths)}",
+                step=COMPOSITE_TOOL,
+            )
         result = await pipeline.ops(
             paths,  # pyright: ignore[reportUnknownArgumentType] -- the pipeline checks the entries
             ops,  # pyright: ignore[reportUnknownArgumentType]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -205,7 +205,7 @@ def spec_from_table(engine_id: str, table: Mapping[str, Any]) -> EngineSpec:
     try:
         spec = msgspec.convert(merged, EngineSpec)
     except msgspec.ValidationError as error:
-        raise InvalidConfigError(f"{where}: {_explain(error)}") from error
+        raise InvalidConfigError(_explain(where, error)) from None
     _validate(where, spec)
     return spec
 
@@ -226,15 +226,52 @@ def _nearest(word: str, known: list[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def _explain(error: msgspec.ValidationError) -> str:
+def _explain(where: str, error: msgspec.ValidationError) -> str:
+    """The fault with its key in front, as a sentence: msgspec names types in words of its own and the place last."""
     text = str(error)
+    place = re.search(r" - at `\$\.?([^`]*)`$", text)
+    at = f"{where}.{place[1]}" if place is not None and place[1] else where
     unknown = re.search(r"unknown field `([^`]+)`", text)
-    if unknown is None:
-        return text.replace("`$.", "`")
-    known = sorted({field.encode_name for kind in _NESTED for field in msgspec.structs.fields(kind)})
-    return text.replace("Object contains unknown field", "unknown key").replace("`$.", "`") + _nearest(
-        unknown.group(1), known
-    )
+    if unknown is not None:
+        known = sorted({field.encode_name for kind in _NESTED for field in msgspec.structs.fields(kind)})
+        return f"{at}: unknown key {unknown[1]!r}{_nearest(unknown[1], known)}"
+    missing = re.search(r"missing required field `([^`]+)`", text)
+    if missing is not None:
+        return f"{at}: {missing[1]!r} is missing; add it"
+    types = re.match(r"Expected `([^`]+)`, got `([^`]+)`", text)
+    if types is not None:
+        wanted = [_TYPE_NAMES.get(name, name) for name in types[1].split(" | ") if name != "null"]
+        return f"{at}: must be {' or '.join(wanted)}, not {_TYPE_NAMES.get(types[2], types[2])}"
+    wrong = re.match(r"Invalid enum value (.*?) - at", text)
+    if wrong is not None and place is not None:
+        return f"{at}: must be one of {', '.join(map(repr, _choices(place[1])))}, not {wrong[1]}"
+    return f"{at}: {text.removesuffix(place[0]) if place is not None else text}"
+
+
+_TYPE_NAMES = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "a table",
+    "str": "a string",
+}
+
+
+def _choices(location: str) -> list[str]:
+    """The words that a key may hold, from the annotation at a dotted place such as `lint.output.form`."""
+    annotation: Any = EngineSpec
+    for key in re.sub(r"\[[^\]]*\]", "", location).split("."):
+        kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
+        struct = next((kind for kind in kinds if issubclass(kind, msgspec.Struct)), None)
+        annotation = get_type_hints(struct).get(key) if struct is not None else None
+    return _literals(annotation)
+
+
+def _literals(annotation: Any) -> list[str]:
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [word for part in get_args(annotation) for word in _literals(part)]
 
 
 _NESTED: tuple[type[msgspec.Struct], ...] = (CommandSpec, Output, JsonMap, Direct)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from devtools_lsp.core.result import Result
+from devtools_lsp.core.wording import shown
 from devtools_lsp.errors import BadArgumentError, ReadOnlyError
 from devtools_lsp.pipeline.builder import PlanBuilder
 from devtools_lsp.pipeline.guarded import Caller, Guarded
@@ -127,11 +128,21 @@ class DevPipeline:
 def check_paths(paths: Sequence[str]) -> tuple[str, ...]:
     """A plan's `paths` as the wire may say them; raises BadArgumentError."""
     if isinstance(paths, str):
-        raise BadArgumentError("paths must be a list of strings, not one string", step="acquire", reason="malformed")
-    for entry in paths:
-        if not isinstance(entry, str) or not entry:  # pyright: ignore[reportUnnecessaryIsInstance] -- the wire can say anything
+        raise BadArgumentError(
+            f"argument 'paths' must be a list of strings, not one string; write [{shown(paths)}]",
+            step="acquire",
+            reason="malformed",
+        )
+    for index, entry in enumerate(paths):
+        if not isinstance(entry, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- the wire can say anything
             raise BadArgumentError(
-                "every entry of paths must be a non-empty string", step="acquire", reason="malformed"
+                f"argument 'paths[{index}]' must be a string, not {shown(entry)}", step="acquire", reason="malformed"
+            )
+        if not entry:
+            raise BadArgumentError(
+                f"argument 'paths[{index}]' is empty; name a file relative to the root, or a pattern such as src/**",
+                step="acquire",
+                reason="malformed",
             )
     return tuple(paths)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeGuard, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from devtools_lsp.core.patch.parse import ParsedPatch, parse_patch
-from devtools_lsp.errors import BadArgumentError, UnknownStepError
+from devtools_lsp.core.wording import complaint, place
+from devtools_lsp.errors import BadArgumentError, DevToolsError, UnknownStepError
 from devtools_lsp.paths import PathPattern, is_pattern
 
 RelativePath = Annotated[
@@ -171,16 +172,20 @@ def require_object(step: str, arguments: object) -> Mapping[str, Any]:
     raise BadArgumentError(f"{step}: arguments must be an object", step=step, reason="malformed")
 
 
+_TOLD = 5
+"""Faults of one call that are told; the rest is counted."""
+
+
 def validate_arguments(step: str, model: type[StepArguments], args: Mapping[str, Any]) -> StepArguments:
     """Validate authored arguments; raises BadArgumentError that names the step and the argument."""
     try:
         return model.model_validate(dict(require_object(step, args)))
     except ValidationError as error:
-        raise BadArgumentError(
-            "; ".join(_explain(step, model, problem) for problem in error.errors(include_url=False)[:5]),
-            step=step,
-            reason="malformed",
-        ) from None
+        problems = error.errors(include_url=False)
+        sentences = [_explain(model, problem) for problem in problems[:_TOLD]]
+        if len(problems) > _TOLD:
+            sentences.append(f"and {len(problems) - _TOLD} more")
+        raise BadArgumentError(f"{step}: {'; '.join(sentences)}", step=step, reason="malformed") from None
 
 
 def compile_ops(ops: Sequence[Mapping[str, Any]]) -> list[CompiledStep]:
@@ -239,7 +244,12 @@ def _compile_op(index: int, op: Mapping[str, Any]) -> CompiledStep:
     if label is not None and not isinstance(label, str):
         raise BadArgumentError(f"ops[{index}] ({name}): label must be a string", step=name, reason="malformed")
     authored: dict[str, Any] = {str(key): value for key, value in args.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    step = compile_step(name, authored, index=index)  # pyright: ignore[reportArgumentType] -- membership was tested
+    try:
+        step = compile_step(name, authored, index=index)  # pyright: ignore[reportArgumentType] -- membership was tested
+    except BadArgumentError as error:
+        # Which of several alike it is, its step alone does not say.
+        message = f"ops[{index}] ({name}): {error.message.removeprefix(f'{name}: ')}"
+        raise DevToolsError.from_wire({**error.to_wire(), "message": message}) from None
     return CompiledStep(index, step.step, step.args, step.arguments, label, step.patch)
 
 
@@ -261,22 +271,38 @@ def compile_step(step: OpName, args: Mapping[str, Any], *, index: int = 0) -> Co
     return CompiledStep(index, step, args, arguments, patch=patch)
 
 
-def _explain(step: str, model: type[BaseModel], problem: Any) -> str:
-    """One sentence about one validation problem that names the step and the argument."""
-    location = ".".join(str(part) for part in problem["loc"]) or "arguments"
+def _explain(model: type[BaseModel], problem: Any) -> str:
+    """One sentence about one validation problem that names the argument."""
+    location: tuple[int | str, ...] = problem["loc"]
     kind = problem["type"]
+    where = place(location)
     if kind == "extra_forbidden":
-        name = str(problem["loc"][-1])
-        known = list(model.model_fields) if len(problem["loc"]) == 1 else ["find", "replace"]
-        near = difflib.get_close_matches(name, known, n=1)
+        name, known = str(location[-1]), _fields_at(model, location[:-1])
+        near = difflib.get_close_matches(name[:100], known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
-        return f"{step}: unknown argument {location!r}; {hint}"
+        return f"unknown argument {where!r}; {hint}"
     if kind == "missing":
-        return f"{step}: argument {location!r} is missing"
-    if location.endswith("find") and kind == "string_too_short":
+        known = ", ".join(_fields_at(model, location[:-1]))
+        return f"argument {where!r} is missing; {place(location[:-1]) or 'it'} takes {known}"
+    if location[-1:] == ("find",) and kind == "string_too_short":
         return (
-            f"{step}: {location} is empty; quote the text to replace. To append, find the last line and repeat it in "
+            f"argument {where!r} is empty; quote the text to replace. To append, find the last line and repeat it in "
             "replace; to create a file use apply_patch with *** Add File (or write_file)"
         )
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    return f"{step}: argument {location!r}: {message}"
+    return f"argument {where!r} {complaint(problem)}" if where else complaint(problem)
+
+
+def _fields_at(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
+    """The names that the object at a place takes."""
+    for part in location:
+        if isinstance(part, str):
+            annotation = model.model_fields[part].annotation
+            nested = next((kind for kind in get_args(annotation) if _is_model(kind)), annotation)
+            if not _is_model(nested):
+                return []
+            model = nested
+    return list(model.model_fields)
+
+
+def _is_model(kind: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

@@ -127,6 +127,12 @@ BAD_OPS = [
         "read_lines",
     ),
     ([op("apply_patch", patch="")], "patch", "apply_patch"),
+    ([op("edit", path="a.txt", edits=[{"find": 1, "replace": "y"}])], "edits[0].find' must be a string, not 1", "edit"),
+    ([op("edit", path="a.txt", edits=["x"])], "edits[0]' must be an object, not 'x'", "edit"),
+    ([op("edit", path="a.txt", edits=[{"finds": "x", "replace": "y"}])], "did you mean 'find'?", "edit"),
+    ([op("check"), op("lint", paths=["a.txt", 3])], "ops[1] (lint): argument 'paths[1]' must be a string", "lint"),
+    ([op("check"), op("lint", paths="a.txt")], "ops[1] (lint): argument 'paths' must be a list, not 'a.txt'", "lint"),
+    ([op("check"), op("apply_patch", patch="none")], "ops[1] (apply_patch)", "apply_patch"),
 ]
 
 
@@ -139,6 +145,7 @@ async def test_a_bad_argument_names_the_step_and_the_argument(scene: Scene, ops,
         await scene.plan(["a.txt"], *ops)
     assert caught.value.code == "E_DEV_BAD_ARG"
     assert named in caught.value.message
+    assert "should" not in caught.value.message, "a validator's own words"
     assert caught.value.step == step
     assert scene.gate.steps == []
 
