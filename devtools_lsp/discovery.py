@@ -47,13 +47,16 @@ def find_root(start: Path | str) -> Path:
     raise InvalidConfigError(f"no {', '.join(MARKERS)} in {origin} or above it; name the workspace with --root DIR")
 
 
-def checked_root(root: Path | str) -> Path:
-    """The root with links resolved; raises InvalidConfigError unless it is a directory and may be a root."""
+def checked_root(root: Path | str, how: str = "with --root DIR") -> Path:
+    """The root with links resolved; raises InvalidConfigError unless it is a directory and may be a root.
+
+    `how` says in the message where another one is named.
+    """
     real = Path(os.path.realpath(root))
     if not real.is_dir():
-        raise InvalidConfigError(f"the root {real} is not a directory; name an existing one with --root DIR")
+        raise InvalidConfigError(f"the root {real} is not a directory; name an existing one {how}")
     if real == Path(real.anchor) or any(_same_directory(real, home) for home in _homes()):
-        raise InvalidConfigError(f"the root may not be {real}: it is too wide; name a project with --root DIR")
+        raise InvalidConfigError(f"the root may not be {real}: it is too wide; name a project {how}")
     return real
 
 
