@@ -59,6 +59,7 @@ class PathPolicy:
         self._deny_read = PatternSet(_patterns("deny_read", deny_read), forgiving=True)
         own = [_below_root(path, root) for path in own_paths]
         self._private = frozenset(fold_path(path) for path in (*_JOURNALS, *own) if path)
+        self._private_tops = frozenset(path.partition("/")[0] for path in self._private)
         self._read_verdict = lru_cache(maxsize=4096)(self._judge_reading)
         self._name_verdict = lru_cache(maxsize=4096)(self._judge_name)
         self._own = frozenset(fold_path(path) for path in own_paths if not path.startswith("/"))
@@ -97,7 +98,8 @@ class PathPolicy:
     def _judge_reading(self, path: str) -> str | None:
         if self._deny_read.matches(path):
             return "reading it is denied by the policy (deny_read)"
-        if _below(fold_path(path), self._private):
+        folded = fold_path(path)
+        if folded.partition("/")[0] in self._private_tops and _below(folded, self._private):
             return "it is the daemon's own: its journal holds old contents of files that may be closed themselves"
         return None
 

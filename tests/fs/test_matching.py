@@ -42,6 +42,10 @@ def test_a_set_matches_what_its_patterns_match(texts, path):
         ("**/*.pem", "k.pem.", True),
         ("**/*.pem", "k.p\u200cem", True),
         ("**/*.pem", "k.pen", False),
+        ("**/*.pem", "k.pem/x", False),
+        ("**/\u2100.x", "sub/\u2100.x", True),
+        ("**/\u2100.x", "a/c.x", True),
+        ("**/k.x", "\u2100/k.x", True),
         ("secret/**", "SECRET/x", True),
     ],
 )
