@@ -14,6 +14,8 @@ class Delta:
 
     `changed` and `added` map root-relative paths to whole LF texts; `renamed` maps old to new paths.
     For an in-place engine the path sets are advice and the texts may be empty: the disk is read again.
+    `fixed` are the findings, as they stood before, that an answer to `lint` with `fix` did away with; what is left
+    is asked for afterwards, so `diagnostics` of such an answer are not taken.
     """
 
     changed: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -22,6 +24,7 @@ class Delta:
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     diagnostics: tuple[Finding, ...] = ()
     pending: tuple[Pending, ...] = ()
+    fixed: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What every adapter does with a call: end it when its caller cancels, and report what fixes removed.
+"""What every adapter does with a call: end it when its caller cancels, and tell which findings a fix did away with.
 
 Owns nothing of any engine.
 """
@@ -35,15 +35,14 @@ async def until_cancelled(call: EngineCall, engine_id: str, work: Awaitable[T]) 
                 await working
 
 
-def fixed_notes(before: Iterable[Finding], after: Iterable[Finding]) -> list[Finding]:
-    """One note for each finding that is gone, because a fix may remove code; old positions are told in words only."""
+def gone(before: Iterable[Finding], after: Iterable[Finding]) -> list[Finding]:
+    """The findings that are there no more, as they stood; one that only moved is not gone."""
     left = Counter((finding.path, finding.rule, finding.message) for finding in after)
-    notes: list[Finding] = []
+    found: list[Finding] = []
     for finding in before:
         key = (finding.path, finding.rule, finding.message)
         if left[key] > 0:
             left[key] -= 1
-            continue
-        message = f"fixed (was line {finding.line}): {finding.message}"
-        notes.append(Finding(path=finding.path, severity="info", message=message, rule=finding.rule))
-    return notes
+        else:
+            found.append(finding)
+    return found

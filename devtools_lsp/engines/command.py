@@ -20,7 +20,7 @@ import msgspec
 
 from devtools_lsp.core.delta import Delta
 from devtools_lsp.core.diagnostics import Finding, Pending
-from devtools_lsp.engines.calls import fixed_notes, until_cancelled
+from devtools_lsp.engines.calls import gone, until_cancelled
 from devtools_lsp.engines.guard import Guard
 from devtools_lsp.engines.locate import locate_command, nearest, project_interpreter
 from devtools_lsp.engines.parsers import OutputError, parse_output
@@ -85,7 +85,7 @@ class CommandEngine:
         return await self._framed(call, "formatted", lambda deadline: self._changed(call, "format", deadline))
 
     async def lint(self, call: EngineCall) -> Delta:
-        """Findings in `call.paths`; with `call.fix` the fixes first, each of them reported."""
+        """Findings in `call.paths`; with `call.fix` the fixes first, and what they did away with."""
         if call.fix:
             return await self._framed(call, "fixed", lambda deadline: self._fixed(call, deadline))
         return await self._framed(call, "linted", lambda deadline: self._judged(call, "lint", call.texts, deadline))
@@ -155,9 +155,14 @@ class CommandEngine:
         fixes = await self._changed(call, "fix", deadline)
         texts = {**call.texts, **fixes.changed}
         after = await self._judged(call, "lint", texts, deadline)
-        notes = fixed_notes(before.diagnostics, after.diagnostics) if not (before.pending or after.pending) else []
+        unknown = {entry.path for entry in (*before.pending, *after.pending)}
+        known = [finding for finding in before.diagnostics if not unknown & {finding.path, None}]
+        refused = tuple(Pending(reason=note.message, path=note.path) for note in fixes.diagnostics)
         return Delta(
-            changed=fixes.changed, diagnostics=(*after.diagnostics, *fixes.diagnostics, *notes), pending=after.pending
+            changed=fixes.changed,
+            diagnostics=after.diagnostics,
+            pending=refused,
+            fixed=tuple(gone(known, after.diagnostics)),
         )
 
     async def _judged(self, call: EngineCall, ability: Ability, texts: Mapping[str, str], deadline: float) -> Delta:

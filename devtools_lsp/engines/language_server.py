@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ import msgspec
 
 from devtools_lsp.core.delta import Comparison, Delta
 from devtools_lsp.core.diagnostics import Finding, Pending
-from devtools_lsp.engines.calls import fixed_notes, until_cancelled
+from devtools_lsp.engines.calls import gone, until_cancelled
 from devtools_lsp.engines.client import ServerGoneError, ServerRefusedError, ServerTimeoutError
 from devtools_lsp.engines.comparing import Comparer, Question
 from devtools_lsp.engines.judging import Answers, Judge
@@ -35,6 +36,16 @@ T = TypeVar("T")
 
 ATTEMPTS = 2
 """A call whose server dies gets one more, on a new server (SPEC 8.0.12)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewritten:
+    """What became of one text: `found` about it, `fixed` is gone from it, `refused` says why it stayed as it was."""
+
+    text: str
+    found: tuple[Finding, ...] = ()
+    fixed: tuple[Finding, ...] = ()
+    refused: str = ""
 
 
 class LanguageServerEngine:
@@ -78,7 +89,7 @@ class LanguageServerEngine:
             return Delta(pending=self._not_judged(call.paths, str(error)))
 
     async def lint(self, call: EngineCall) -> Delta:
-        """Like `judge`; with `call.fix` the configured fixes first, each of them reported."""
+        """Like `judge`; with `call.fix` the configured fixes first, and what they did away with."""
         return await (self._changing(call, self._fix) if call.fix else self.judge(call))
 
     async def format(self, call: EngineCall) -> Delta:
@@ -133,45 +144,43 @@ class LanguageServerEngine:
         reasons = {path: reason for path, reason in blocked.items() if path in call.paths}
         return Delta(diagnostics=_findings(answers, targets), pending=(*_pending(answers), *_because(reasons)))
 
-    async def _format(
-        self, session: Session, call: EngineCall, path: str, deadline: float
-    ) -> tuple[str, list[Finding]]:
+    async def _format(self, session: Session, call: EngineCall, path: str, deadline: float) -> _Rewritten:
         """Format one file. A server that gives no answer but "null", as for a broken text, is asked why."""
         text = await format_document(session, path, deadline=deadline)
         if text is not None:
-            return text, []
+            return _Rewritten(text)
         broken = await syntax_problems(session, path, call.texts[path], deadline=deadline)
-        return call.texts[path], [_not_formatted(finding) for finding in broken[:1]]
+        return _Rewritten(call.texts[path], tuple(_not_formatted(finding) for finding in broken[:1]))
 
-    async def _fix(self, session: Session, call: EngineCall, path: str, deadline: float) -> tuple[str, list[Finding]]:
-        """Fix one file; the findings that the fixes removed are reported, because a fix may remove code."""
+    async def _fix(self, session: Session, call: EngineCall, path: str, deadline: float) -> _Rewritten:
+        """Fix one file; the findings that the fixes did away with are told, because a fix may remove code."""
         state = self._judge.state(call.texts, call.disk)
         before = await self._judge.judge(session, state, [path], deadline, at_once=1)
         text = await fix_all(session, path, deadline=deadline)
         state = self._judge.state({**call.texts, path: text}, call.disk)
         after = await self._judge.judge(session, state, [path], deadline, at_once=1)
-        left = list(_findings(after, [path]))
+        left = _findings(after, [path])
         if path in after.unjudged or path in before.unjudged:
-            return text, left
-        return text, [*left, *fixed_notes(_findings(before, [path]), left)]
+            return _Rewritten(text, left)
+        return _Rewritten(text, left, fixed=tuple(gone(_findings(before, [path]), left)))
 
     async def _changing(
         self,
         call: EngineCall,
-        change: Callable[[Session, EngineCall, str, float], Awaitable[tuple[str, list[Finding]]]],
+        change: Callable[[Session, EngineCall, str, float], Awaitable[_Rewritten]],
     ) -> Delta:
         """Run a text-changing request on each file, its texts in sync before and put back after."""
         deadline = self._deadline(call)
         paths = [path for path in call.paths if path in call.texts and self._judge.handles(path)]
         word = "fixed" if call.fix else "formatted"
 
-        async def one(session: Session, path: str) -> tuple[str, list[Finding]]:
+        async def one(session: Session, path: str) -> _Rewritten:
             session.sync(path, call.texts[path])
             try:
                 return await change(session, call, path, deadline)
             except (ServerRefusedError, ValueError) as error:
                 # The server is well and says no to this file (a syntax error, say): told, and the text stays.
-                return call.texts[path], [Finding(path=path, severity="warning", message=f"not {word}: {error}")]
+                return _Rewritten(call.texts[path], refused=f"not {word}: {error}")
             except ServerTimeoutError as error:
                 raise WaitTimeoutError(
                     f"{self._id}: {path} was not {word}: {error}", step=call.step, path=path
@@ -188,9 +197,14 @@ class LanguageServerEngine:
                     results = {path: await one(session, path) for path in paths}
                 finally:
                     self._judge.put_back(session, call.disk)
-            changed = {path: text for path, (text, _) in results.items() if text != call.texts[path]}
-            findings = tuple(finding for _, found in results.values() for finding in found)
-            return Delta(changed=changed, diagnostics=findings)
+            return Delta(
+                changed={path: made.text for path, made in results.items() if made.text != call.texts[path]},
+                diagnostics=tuple(finding for made in results.values() for finding in made.found),
+                pending=tuple(
+                    Pending(reason=made.refused, path=path) for path, made in results.items() if made.refused
+                ),
+                fixed=tuple(finding for made in results.values() for finding in made.fixed),
+            )
 
         try:
             return await self._attempted(call, work)

@@ -14,6 +14,7 @@ from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.diagnostics import Diagnostic, Pending, notice
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.pipeline import inplace
+from devtools_lsp.pipeline.fixes import Fixed, fixed_notices
 from devtools_lsp.pipeline.judging import Judgement, Transformed, judge, told, transform, uses
 from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.once import Once
@@ -54,12 +55,13 @@ async def run_engines(execution: Execution, step: CompiledStep) -> None:
         execution.diagnostics.append(notice(words, severity="warning", rule="skipped"))
     selected = select(execution.parts, engine_step, paths, fix=fix)
     if engine_step == "format" or fix:
-        await _change(
+        fixed = await _change(
             execution,
             _Changing(step, engine_step, selected, paths, tuple(selectors) if selectors is not None else None, fix),
         )
         if engine_step == "lint":
-            await _judge(execution, engine_step, select(execution.parts, "lint", _still_there(execution, paths)))
+            left = await _judge(execution, engine_step, select(execution.parts, "lint", _still_there(execution, paths)))
+            execution.diagnostics.extend(fixed_notices(fixed, left))
         return
     await execution.asker.ask(step.index + 1, step.step, step.args, targets=paths, engines=_judges(selected))
     execution.diagnostics.extend(selected.notices)
@@ -97,7 +99,7 @@ def _still_there(execution: Execution, paths: tuple[str, ...]) -> list[str]:
     return [moved.get(path, path) for path in paths if moved.get(path, path) in execution.workspace.files]
 
 
-async def _judge(execution: Execution, engine_step: EngineStep, selected: Selected) -> None:
+async def _judge(execution: Execution, engine_step: EngineStep, selected: Selected) -> list[Judgement]:
     """Ask judging engines about the workspace as it stands, and record what they say."""
     candidates = [candidate for candidate in selected.candidates if not candidate.capability.in_place]
     judgements = await judge(execution.parts, engine_step, candidates, execution.workspace, execution.request.signal)
@@ -106,6 +108,7 @@ async def _judge(execution: Execution, engine_step: EngineStep, selected: Select
         execution.diagnostics.extend(told(judgement, execution.workspace))
         execution.diagnostics.extend(judgement.warnings)
     execution.judgements.extend(judgements)
+    return judgements
 
 
 def _note_uses(execution: Execution, candidates: Sequence[Candidate]) -> None:
@@ -113,14 +116,19 @@ def _note_uses(execution: Execution, candidates: Sequence[Candidate]) -> None:
     execution.engines.update({use.id: use for use in uses(candidates)})
 
 
-async def _change(execution: Execution, change: _Changing) -> None:
-    """Ask about a step that may change texts, then take what its engines made of them."""
+async def _change(execution: Execution, change: _Changing) -> Fixed:
+    """Ask about a step that may change texts, then take what its engines made of them; what they say they fixed."""
     step, selected = change.step, change.selected
     persists = execution.request.persists
     if persists or selected.in_place:
         require_clean_buffers(execution.parts, step.step, change.paths)
-    proposal = Once(lambda: _propose(execution, change))
+    made = Once(lambda: _transformed(execution, change))
     base = execution.workspace
+
+    async def proposed() -> Proposal:
+        return _proposal(base, await made.get())
+
+    proposal = Once(proposed)
     preview = Once(lambda: _preview(execution, proposal, selected, base))
 
     async def diff() -> Preview:
@@ -143,23 +151,27 @@ async def _change(execution: Execution, change: _Changing) -> None:
         await accept(execution, step, await proposal.get(), decision, permit)
         await _run_in_place(execution, change, permit)
         _note_uses(execution, selected.candidates)
+        return (await made.get()).fixed
     finally:
         await preview.close()
         await proposal.close()
+        await made.close()
 
 
-async def _propose(execution: Execution, change: _Changing) -> Proposal:
+async def _transformed(execution: Execution, change: _Changing) -> Transformed:
     """Run the engines that answer with texts, once."""
-    before = execution.workspace
-    made: Transformed = await transform(
+    return await transform(
         execution.parts,
         change.engine_step,
         [candidate for candidate in change.selected.candidates if not candidate.capability.in_place],
-        before,
+        execution.workspace,
         execution.request.signal,
         selectors=change.selectors,
         fix=change.fix,
     )
+
+
+def _proposal(before: Workspace, made: Transformed) -> Proposal:
     notes: list[Diagnostic] = [*made.diagnostics, *made.warnings]
     return propose(before, made.workspace, moves=made.moves, notes=notes)
 

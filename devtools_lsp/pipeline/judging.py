@@ -13,13 +13,13 @@ from typing import TypeVar
 
 from devtools_lsp.core.compare import LineMap, compare_diagnostics, line_map
 from devtools_lsp.core.delta import Comparison, Delta
-from devtools_lsp.core.diagnostics import Diagnostic, Pending, notice
+from devtools_lsp.core.diagnostics import Diagnostic, Finding, Pending, notice
 from devtools_lsp.core.result import DiagnosticsDelta, EngineUse
 from devtools_lsp.core.workspace import FileText, Workspace
 from devtools_lsp.errors import DevToolsError, StepFailedError, WaitTimeoutError
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.selection import EngineStep, matches_any
-from devtools_lsp.pipeline.stamping import Stamper, redact
+from devtools_lsp.pipeline.stamping import Stamper
 from devtools_lsp.ports import Cancellation, Candidate, EngineCall
 
 _Answer = TypeVar("_Answer")
@@ -50,6 +50,8 @@ class Transformed:
     diagnostics: tuple[Diagnostic, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     moves: Mapping[str, str] = field(default_factory=dict[str, str])
+    fixed: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict[str, tuple[Finding, ...]])
+    """By engine, the findings that it says its fixes did away with."""
 
 
 def uses(candidates: Sequence[Candidate]) -> list[EngineUse]:
@@ -92,8 +94,8 @@ async def _judge_one(
     call = engine_call(parts, step, candidate, workspace, signal, deadline_s=deadline_s)
     comparison = await _compare(step, candidate, call, unchanged=texts == acquired)
     engine_id = candidate.engine.id
-    old = Stamper(parts.root, engine_id, acquired)
-    new = Stamper(parts.root, engine_id, texts)
+    old = Stamper(parts.root, engine_id, acquired, parts.translator.redact)
+    new = Stamper(parts.root, engine_id, texts, parts.translator.redact)
     before = old.stamp(comparison.before, acquired)
     after = new.stamp(comparison.after, texts)
     return Judgement(
@@ -103,7 +105,7 @@ async def _judge_one(
         after=tuple(after),
         judged=comparison.judged,
         pending=tuple(
-            Pending(reason=redact(entry.reason, parts.root), path=entry.path, engine_id=engine_id)
+            Pending(reason=parts.translator.redact(entry.reason), path=entry.path, engine_id=engine_id)
             for entry in comparison.pending
         ),
         texts=texts,
@@ -224,7 +226,7 @@ async def transform(
     texts = current.texts()
     diagnostics: list[Diagnostic] = []
     for candidate, delta in found:
-        stamper = Stamper(parts.root, candidate.engine.id, texts)
+        stamper = Stamper(parts.root, candidate.engine.id, texts, parts.translator.redact)
         if step == "format":
             diagnostics.extend(stamper.stamp(delta.diagnostics, texts))
         warnings.extend(stamper.warnings())
@@ -237,7 +239,8 @@ async def transform(
             )
             for entry in delta.pending
         )
-    return Transformed(current, tuple(diagnostics), tuple(warnings), moves)
+    fixed = {candidate.engine.id: delta.fixed for candidate, delta in found if fix and delta.fixed}
+    return Transformed(current, tuple(diagnostics), tuple(warnings), moves, fixed)
 
 
 def _take(

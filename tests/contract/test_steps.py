@@ -372,6 +372,42 @@ async def test_lint_with_fix_fixes_persists_and_judges_what_remains(scene: Scene
 
 
 @clause("3.11")
+async def test_what_fixes_did_away_with_is_told_as_far_as_it_holds(scene: Scene):
+    """A fix may remove what the plan has just brought in: no comparison with the acquired state shows that (I10)."""
+
+    def found(path, text):
+        return [
+            Finding(path=path, severity="warning", message=f"{word} is bad", rule=word, line=number)
+            for number, line in enumerate(text.split("\n"), 1)
+            for word in line.split()
+            if word.startswith("bad")
+        ]
+
+    async def run(call):
+        findings = [finding for path in call.paths for finding in found(path, call.texts[path])]
+        if not call.fix:
+            return Delta(diagnostics=tuple(findings))
+        changed = {path: call.texts[path].replace("bad1", "good") for path in call.paths if "bad1" in call.texts[path]}
+        # It claims more than is true: what is still there afterwards is not told as fixed.
+        refused = Pending(path="a.txt", reason="not fixed: bad2 needs a person")
+        return Delta(changed=changed, diagnostics=tuple(findings), fixed=tuple(findings), pending=(refused,))
+
+    scene.engines = [DevEngine("fixer", lints=(Capability(run, fixable=True),))]
+    scene.put({"a.txt": "one\n", "b.txt": "bad1\n" * 5})
+    edit = op("edit", path="a.txt", edits=[{"find": "one\n", "replace": "one\nbad1 bad2\n"}])
+    result = await scene.plan(["a.txt"], edit, op("lint", fix=True))
+    told = [item for item in result.diagnostics if item.rule == "fixed"]
+    assert [(item.path, item.severity, item.engine_id) for item in told] == [("a.txt", "info", None)]
+    assert told[0].message == "lint: fixer fixed bad1 at a.txt:2 (bad1 is bad)"
+    assert [item.rule for item in result.diagnostics if item.engine_id == "fixer"] == ["bad2"]
+    assert "bad2 needs a person" in str([item.message for item in result.diagnostics if item.rule == "pending"])
+    counted = await scene.call("lint", paths=["b.txt"], fix=True)
+    assert [item.message for item in counted.diagnostics if item.rule == "fixed"] == [
+        "lint: fixer fixed 5 findings in 1 file: bad1 x5"
+    ]
+
+
+@clause("3.11")
 async def test_not_judged_is_pending_and_never_clean(scene: Scene):
     async def run(call):
         return Delta(pending=(Pending(reason="still indexing", path="a.txt"),))

@@ -142,7 +142,8 @@ async def test_a_fixer_of_files_works_in_the_shadow_and_each_fix_is_told(make_sc
     )
     delta = await scene.run("lint", "a.py", changes={"a.py": "one\nbad\n"}, fix=True)
     assert delta.changed == {"a.py": "one\ngood\n"}
-    assert [f.message for f in delta.diagnostics] == ["fixed (was line 2): bad here"]
+    assert [(f.path, f.line, f.message) for f in delta.fixed] == [("a.py", 2, "bad here")]
+    assert delta.diagnostics == ()
     assert (scene.read("a.py"), scene.read("b.py")) == ("bad\n", "bad\n")
 
 

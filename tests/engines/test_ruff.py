@@ -28,8 +28,8 @@ async def test_fixes_are_told_one_by_one(ruff: Any) -> None:
     assert (await scene.run("lint", "m.py")).changed == {}
     delta = await scene.run("lint", "m.py", fix=True)
     assert delta.changed == {"m.py": "import sys\n\nprint(sys.path)\n"}
-    assert [(f.rule, f.severity, f.line) for f in delta.diagnostics] == [("F401", "info", None)]
-    assert delta.diagnostics[0].message.startswith("fixed (was line 1): ")
+    assert [(f.path, f.rule, f.line) for f in delta.fixed] == [("m.py", "F401", 1)]
+    assert delta.diagnostics == ()
     assert scene.read("m.py").startswith("import os")
 
 
