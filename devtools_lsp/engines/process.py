@@ -19,7 +19,9 @@ from devtools_lsp.engines.guard import Guard
 
 STDERR_KEPT_BYTES = 16 * 1024
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
-KILL_GRACE_S = 2.0
+STOP_GRACE_S = 2.0
+REAP_LIMIT_S = 10.0
+"""What is killed ends at once, but on a busy machine it may take a while until that is noticed."""
 PIPE_GRACE_S = 0.5
 
 _PASSED_ON = (
@@ -40,10 +42,24 @@ class LaunchError(OSError):
     """The program could not be started; the message names it and why."""
 
 
-class ServerProcess(asyncio.SubprocessProtocol):
+class _Child(asyncio.SubprocessProtocol):
+    """A child process of which it is known whether it was reaped."""
+
+    def __init__(self) -> None:
+        self.exited = asyncio.Event()
+
+    async def reaped(self) -> None:
+        """Return when it is reaped, or after a while: one that hangs in the kernel is not waited for."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REAP_LIMIT_S):
+                await self.exited.wait()
+
+
+class ServerProcess(_Child):
     """A running server: `on_output` gets its output as it comes, `on_exit` is called once, after the last byte."""
 
     def __init__(self, on_output: Callable[[bytes], None], on_exit: Callable[[], None]) -> None:
+        super().__init__()
         self._on_output = on_output
         self._on_exit = on_exit
         self._transport: asyncio.SubprocessTransport | None = None
@@ -53,8 +69,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._mark = ""
         self.pid = 0
         self.returncode: int | None = None
-        self.exited = asyncio.Event()
         self._ended = False
+        self._killing: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -105,7 +121,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if isinstance(pipe, asyncio.ReadTransport):
             act(pipe)
 
-    async def stop(self, grace_s: float = KILL_GRACE_S) -> None:
+    async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """Close its input, wait `grace_s` for it to go, then kill the group; returns when it is reaped."""
         if self._stdin is not None:
             self._stdin.close()
@@ -115,13 +131,19 @@ class ServerProcess(asyncio.SubprocessProtocol):
         await self.kill()
 
     async def kill(self) -> None:
-        """Kill the whole group, then what left it; returns when the process is reaped."""
+        """Kill the whole group, then what left it; returns when the process is reaped.
+
+        Whoever asks first does it for all, and goes on with it when its own caller is cancelled.
+        """
+        if self._killing is None:
+            self._killing = asyncio.get_running_loop().create_task(self._kill())
+        await asyncio.shield(self._killing)
+
+    async def _kill(self) -> None:
         kill_group(self.pid)
         guard, self._guard = self._guard, None
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(KILL_GRACE_S):
-                    await self.exited.wait()
+            await self.reaped()
             if guard is not None:
                 await asyncio.to_thread(guard.sweep, self._mark)
         finally:
@@ -174,7 +196,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
 
 async def _spawn(
-    protocol: asyncio.SubprocessProtocol,
+    protocol: _Child,
     command: Sequence[str],
     cwd: Path,
     environment: Mapping[str, str],
@@ -207,6 +229,7 @@ async def _spawn(
         with contextlib.suppress(OSError, ValueError):
             transport, _ = await starting
             kill_group(transport.get_pid())
+            await protocol.reaped()
             transport.close()
         raise
     guard.add(transport.get_pid())
@@ -280,13 +303,13 @@ async def run_command(
     )
 
 
-class _OneRun(asyncio.SubprocessProtocol):
+class _OneRun(_Child):
     """Collects the output of one run, up to a bound; tells the end of the process from the end of its pipes."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.output = {1: bytearray(), 2: bytearray()}
         self.overflowed = False
-        self.exited = asyncio.Event()
         self.closed = asyncio.Event()
         self.pid = 0
         self._stdin: asyncio.BaseTransport | None = None

@@ -65,6 +65,7 @@ class LanguageServer:
         self._session: Session | None = None
         self._starting: asyncio.Task[Session] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unreaped: set[Session] = set()
         self._lock = asyncio.Lock()
         self._failures = 0
         self._not_before = 0.0
@@ -169,6 +170,7 @@ class LanguageServer:
             raise EngineUnavailableError(f"{self.spec.id} could not be started: {error}") from error
         session.disk_revision = revision
         self._session = session
+        self._unreaped.add(session)
         self.version = session.server_version or self.version
         self.state, self.reason = "ready", None
         self._last_used = time.monotonic()
@@ -196,7 +198,7 @@ class LanguageServer:
             except TimeoutError:
                 continue
         self._note_death(session)
-        await session.kill()
+        await self._reap(session)
         if not self._closed and self._session is None and self._failures <= AUTOMATIC_RESTARTS:
             await asyncio.sleep(max(self._not_before - time.monotonic(), 0))
             if not self._closed and self.current is None:
@@ -216,6 +218,7 @@ class LanguageServer:
             self._session = None
             self.state, self.reason = "idle", "stopped because nothing asked it; the next call starts it"
             await session.shutdown()
+            self._unreaped.discard(session)
         self._on_event(self.spec.id, "idle", {"generation": session.generation})
 
     def _failed(self, why: str) -> None:
@@ -231,7 +234,12 @@ class LanguageServer:
     async def hung(self, session: Session, why: str) -> None:
         """The session does not answer any more: end it, so that the next call gets a new one."""
         session.connection.end(why)
+        await self._reap(session)
+
+    async def _reap(self, session: Session) -> None:
+        """Kill it; if this is cancelled, `close` does it."""
         await session.kill()
+        self._unreaped.discard(session)
 
     async def close(self) -> None:
         """Stop for good; returns when the process is reaped."""
@@ -242,10 +250,13 @@ class LanguageServer:
         session, self._session = self._session, None
         if session is not None:
             await session.shutdown()
+            self._unreaped.discard(session)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        for ended in list(self._unreaped):
+            await self._reap(ended)
         self.state, self.reason = "stopped", None
 
 
