@@ -29,6 +29,7 @@ class Cancellation:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self._callbacks: list[Callable[[], object]] = []
         self.reason = ""
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
@@ -36,6 +37,8 @@ class Cancellation:
         if not self._event.is_set():
             self.reason = reason
             self._event.set()
+            for callback in list(self._callbacks):
+                callback()
 
     @property
     def cancelled(self) -> bool:
@@ -45,6 +48,14 @@ class Cancellation:
     async def wait(self) -> None:
         """Return when it is turned."""
         await self._event.wait()
+
+    def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Have `callback` called once when it is turned, now if it has been; returns what ends the subscription."""
+        if self.cancelled:
+            callback()
+            return lambda: None
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
 
 
 class Clock(Protocol):
@@ -202,6 +213,12 @@ class Gauntlet(Protocol):
         """`screen` for paths that a plan will read or mutate together: what only all of them show is refused, too."""
         ...
 
+    async def look_many(self, raws: Sequence[tuple[str, Access]]) -> Mapping[str, FileStat | None] | None:
+        """`screen_many` and what each path below the root is (None where nothing is), in one go; None when the file
+        system can only be asked about one path at a time.
+        """
+        ...
+
     def judge_text(self, path: str, text: str) -> None:
         """Stage 5 on what a root-relative path would hold, as far as that is known before the gate is asked.
 
@@ -214,7 +231,7 @@ class Gauntlet(Protocol):
 
         On a transactional file system the list lands as a whole or not at all, and `landed` is called for each
         afterwards. Raises PolicyError, ConflictError or StepFailedError; what `landed` reported is then what is
-        on the disk (I6).
+        on the disk (I6). A commit that has begun is finished and reported when its caller is cancelled meanwhile.
         """
         ...
 

@@ -150,23 +150,26 @@ class LocalDisk:
 
     # -- examining -----------------------------------------------------------------------------------------------
 
-    def examine_many(self, paths: Sequence[tuple[str, Access]]) -> None:
+    def examine_many(self, paths: Sequence[tuple[str, Access]]) -> list[FileStat | None]:
         """Stages 5 and 6 on the disk: every existing component is opened and judged, up to the first missing one.
 
         Paths to be written are judged together, too: what would become a repository. Nothing is changed; the first
-        refusal is raised.
+        refusal is raised. Returns what each path is, None for an absence.
         """
+        found: list[FileStat | None] = []
         self.walk.require_in_place()
         protected = self.policy.protected() if self.policy is not None else None
         arriving: dict[str, bool] = {}
         with BatchWalk(self.walk) as batch:
             for path, access in paths:
-                real, absent = self._examine(batch, path, access, protected)
+                real, what = self._examine(batch, path, access, protected)
+                found.append(what)
                 if access in ("write", "create"):
-                    arriving[real] = absent
+                    arriving[real] = what is None
             if self.policy is not None and arriving:
                 coming = created_below(path for path, absent in arriving.items() if absent)
                 judge_layouts(self.policy, list(arriving), coming, partial(self._stands, batch))
+        return found
 
     def _stands(self, batch: BatchWalk, directory: str, name: str) -> bool:
         path = f"{directory}/{name}" if directory else name
@@ -174,8 +177,10 @@ class LocalDisk:
             trail = batch.walk(path, follow=False)
             return not trail.missing and trail.status is not None
 
-    def _examine(self, batch: BatchWalk, path: str, access: Access, protected: Protected | None) -> tuple[str, bool]:
-        """The resolved path, and whether nothing is there."""
+    def _examine(
+        self, batch: BatchWalk, path: str, access: Access, protected: Protected | None
+    ) -> tuple[str, FileStat | None]:
+        """The resolved path, and what is there."""
         with self._refusing("look at", path):
             trail = batch.walk(path, follow=access == "read" or self.follow)
             real = trail.path
@@ -191,7 +196,8 @@ class LocalDisk:
                     check_creatable((*trail.missing, trail.name), path)
                 elif not stat.S_ISREG(trail.status.st_mode) and not stat.S_ISDIR(trail.status.st_mode):
                     raise not_regular("write", path)
-            return real, trail.status is None
+            absent = trail.missing or trail.status is None
+            return real, None if absent else _stat_of(trail, path)
 
     # -- single changes ------------------------------------------------------------------------------------------
 

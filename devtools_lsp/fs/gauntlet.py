@@ -11,9 +11,10 @@ too. On the local file system `symlinks` and `mutation` are called from its thre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from devtools_lsp.errors import PolicyError
 from devtools_lsp.fs.adapters import Adapter
@@ -36,6 +37,7 @@ STAGES: tuple[Stage, ...] = (
     "errors",
 )
 """The eight, in order."""
+
 
 OnStage = Callable[[Stage, str], None]
 Landed = Callable[[Mutation], None]
@@ -85,6 +87,18 @@ class WriteGauntlet:
 
     async def screen_many(self, raws: Sequence[tuple[str, Access]]) -> list[str]:
         """`screen` for many paths in one go, which are judged together, too; the first refusal is raised."""
+        return (await self._look(raws))[0]
+
+    async def look_many(self, raws: Sequence[tuple[str, Access]]) -> dict[str, FileStat | None] | None:
+        """`screen_many`, and what each path below the root is, None where nothing is.
+
+        Answers None on file systems where that would take a question for each path.
+        """
+        return (await self._look(raws))[1] if self._local is not None else None
+
+    async def _look(self, raws: Sequence[tuple[str, Access]]) -> tuple[list[str], dict[str, FileStat | None]]:
+        """The paths, and what was seen of them on the way: on the local file system what each is."""
+        looked: dict[str, FileStat | None] = {}
         ends: list[tuple[str, Access]] = []
         for raw, access in raws:
             path = self.lexical(raw)
@@ -96,9 +110,9 @@ class WriteGauntlet:
                 named: list[tuple[str, Access]] = [
                     (self._translator.to_adapter(path), access) for path, access in below
                 ]
-                await self._local.examine_many(named)
+                stats = await self._local.examine_many(named)
+            looked.update(zip((path for path, _ in below), stats, strict=True))
         else:
-            looked: dict[str, FileStat | None] = {}
             for path, access in below:
                 self._required_policy(path).judge(path, access)
                 await self._adapter.missing_above(path, access, looked)
@@ -108,7 +122,7 @@ class WriteGauntlet:
         for path, access in below:
             if access != "read" and is_pyproject(path):
                 self._required_policy(path).judge_content(path, [await self._adapter.read(path)])
-        return [path for path, _ in ends]
+        return [path for path, _ in ends], looked
 
     def judge_text(self, path: str, text: str) -> None:
         """What a path would hold, judged before the gate is asked; raises PolicyError."""
@@ -121,12 +135,18 @@ class WriteGauntlet:
         """All eight stages for each mutation, in order; see `ports.Gauntlet`.
 
         Directories that are missing above a target are made first; they are part of the transaction and are not
-        reported to `landed`.
+        reported to `landed`. What has begun is finished when the caller is cancelled meanwhile, and reported before
+        the cancellation goes on.
         """
         entered = [self._enter(permit, mutation) for mutation in mutations]
         if self._local is not None and self._local.atomic:
             await self._commit_local(self._local, permit, entered, mutations, landed)
             return
+        await _to_its_end(self._commit_adapter(permit, entered, mutations, landed))
+
+    async def _commit_adapter(
+        self, permit: Permit, entered: Sequence[Mutation], mutations: Sequence[Mutation], landed: Landed
+    ) -> None:
         whole, reported = await self._with_parents(entered, mutations)
         await self._adapter.check_conflicts(whole)
         if self._adapter.atomic:
@@ -289,6 +309,18 @@ class _Stages:
         if self._on_stage is not None and self._begun:
             for path in self._paths:
                 self._on_stage("errors", path)
+
+
+async def _to_its_end(commit: Coroutine[Any, Any, None]) -> None:
+    """Await a commit to its end even when this task is cancelled meanwhile."""
+    task = asyncio.ensure_future(commit)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error from None
+        raise
 
 
 def _stayed(pairs: Sequence[tuple[Mutation, Mutation]], landed: Collection[str]) -> list[Mutation]:

@@ -100,9 +100,12 @@ class LocalFileSystem:
         """Many paths in one hop; what `stat` would have raised for one stands in its place."""
         return await self._hop(lambda: self.disk.stat_many(paths))
 
-    async def examine_many(self, paths: Sequence[tuple[str, Access]]) -> None:
-        """Judge links and policy on the disk for many paths in one hop; the first refusal is raised."""
-        await self._hop(lambda: self.disk.examine_many(paths))
+    async def examine_many(self, paths: Sequence[tuple[str, Access]]) -> list[FileStat | None]:
+        """Judge links and policy on the disk for many paths in one hop; the first refusal is raised.
+
+        Returns what each path is, None for an absence.
+        """
+        return await self._hop(lambda: self.disk.examine_many(paths))
 
     # -- changing ------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ Resolving looks at names only and comes before the gate; loading reads contents 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -16,6 +16,8 @@ from devtools_lsp.paths import PathPattern, is_pattern, parent_of
 from devtools_lsp.pipeline.parts import Bounds, PipelineParts
 from devtools_lsp.ports import FileKind, FileStat
 from devtools_lsp.text import NotTextError, decode
+
+_NOTHING_LOOKED_AT: Mapping[str, FileStat | None] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,15 @@ class _Skipped:
         return tuple(found)
 
 
-async def resolve(parts: PipelineParts, entries: Sequence[str], literals: Sequence[str] = ()) -> Resolved:
+async def resolve(
+    parts: PipelineParts,
+    entries: Sequence[str],
+    literals: Sequence[str] = (),
+    looked: Mapping[str, FileStat | None] = _NOTHING_LOOKED_AT,
+) -> Resolved:
     """Resolve `entries` (patterns, and literals too) and `literals` (never patterns) to files, reading no contents.
 
+    What `looked` holds was screened and looked at already.
     Raises BadArgumentError (`notFound` naming the entry, `isDirectory`), PolicyError or WorkspaceBoundsError.
     """
     stats: dict[str, FileStat] = {}
@@ -62,6 +70,8 @@ async def resolve(parts: PipelineParts, entries: Sequence[str], literals: Sequen
                     path=entry,
                 )
             stats.update(found)
+        elif (known := _known_file(looked, entry)) is not None:
+            stats[entry] = known
         else:
             path = await parts.gauntlet.screen(entry, "read")
             stats[path] = await _stat_literal(parts, path)
@@ -69,6 +79,9 @@ async def resolve(parts: PipelineParts, entries: Sequence[str], literals: Sequen
             len(stats), parts.bounds.max_files, "max_files", entry, f"{len(stats)} files are named so far", "files"
         )
     for literal in literals:
+        if (known := _known_file(looked, literal)) is not None:
+            stats[literal] = known
+            continue
         path = await parts.gauntlet.screen(literal, "read")
         stats[path] = await stat_file(parts, path)
     _check_bound(len(stats), parts.bounds.max_files, "max_files", None, f"{len(stats)} files are named", "files")
@@ -88,6 +101,12 @@ async def resolve(parts: PipelineParts, entries: Sequence[str], literals: Sequen
         total, parts.bounds.max_total_bytes, "max_total_bytes", None, f"the files have {total} bytes in all", "bytes"
     )
     return Resolved(tuple(sorted(stats)), stats, skipped.notices())
+
+
+def _known_file(looked: Mapping[str, FileStat | None], path: str) -> FileStat | None:
+    """A path that was seen to be a plain file; whatever else is asked about again, for the words of its refusal."""
+    found = looked.get(path)
+    return found if found is not None and found.kind == "file" else None
 
 
 async def _stat_literal(parts: PipelineParts, path: str) -> FileStat:
@@ -122,8 +141,10 @@ async def stat_file(parts: PipelineParts, path: str) -> FileStat:
     return stat
 
 
-async def exists(parts: PipelineParts, path: str) -> bool:
+async def exists(parts: PipelineParts, path: str, looked: Mapping[str, FileStat | None] = _NOTHING_LOOKED_AT) -> bool:
     """Whether anything is at the path."""
+    if path in looked:
+        return looked[path] is not None
     try:
         with refusing(parts, path):
             await parts.file_system.stat(parts.translator.to_adapter(path))

@@ -100,19 +100,13 @@ class Asker:
             self._parts.observer.gate_answered(self._who, call, decision)
 
     async def _answer(self, context: GateContext, call: GateCall) -> Decision:
-        answer = asyncio.ensure_future(self._parts.gate(context, call))
+        if self.locks is None:
+            return await self._parts.gate(context, call)
+        letting_go = asyncio.get_running_loop().call_later(PATIENCE_S, self.locks.release)
         try:
-            if self.locks is not None:
-                await asyncio.wait({answer}, timeout=PATIENCE_S)
-                if not answer.done():
-                    self.locks.release()
-            return await answer
+            return await self._parts.gate(context, call)
         finally:
-            if not answer.done():
-                answer.cancel()
-            elif not answer.cancelled():
-                # The call may have been stopped at the moment at which the gate refused; nobody awaits that any more.
-                answer.exception()
+            letting_go.cancel()
 
 
 def _refusal(step: str, call: GateCall, decision: Decision) -> GateDeclinedError | ConflictError:

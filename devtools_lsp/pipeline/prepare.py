@@ -26,7 +26,7 @@ from devtools_lsp.pipeline.steps import (
     WriteArguments,
     WriteFileArguments,
 )
-from devtools_lsp.ports import Access
+from devtools_lsp.ports import Access, FileStat
 
 _NAMED = 4096
 """How much of a path that was refused an error repeats: no file's path is longer."""
@@ -54,15 +54,16 @@ async def prepare(parts: PipelineParts, request: PlanRequest) -> Prepared:
     entries = [_entry(parts, "acquire", entry) for entry in request.paths]
     literals = [local_path(parts, "acquire", path) for path in request.literals]
     optional = [local_path(parts, "acquire", path) for path in request.optional]
-    await _screen_named(parts, steps, [entry for entry in entries if not is_pattern(entry)] + literals)
+    named = [entry for entry in entries if not is_pattern(entry)] + literals
+    looked = await _look_at_once(parts, steps, named, optional)
     windowed = all(step.step == "read_lines" for step in steps)
     resolving = replace(parts, bounds=_without_size_bounds(parts)) if windowed else parts
     try:
-        literals += [path for path in optional if await acquire.exists(parts, path)]
-        resolved = await acquire.resolve(resolving, entries, literals)
+        literals += [path for path in optional if await acquire.exists(parts, path, looked)]
+        resolved = await acquire.resolve(resolving, entries, literals, looked)
     except DevToolsError as error:
         raise error.at(step="acquire") from None
-    mutates = await _walk_steps(parts, steps, resolved)
+    mutates = await _walk_steps(parts, steps, resolved, looked)
     return Prepared(steps, resolved, windowed, tuple(sorted(mutates)))
 
 
@@ -115,18 +116,43 @@ async def screen_path(parts: PipelineParts, step: str, path: str, access: Access
         raise error.at(step=step, path=path) from None
 
 
+async def _look_at_once(
+    parts: PipelineParts, steps: Sequence[CompiledStep], named: Sequence[str], optional: Sequence[str]
+) -> Mapping[str, FileStat | None]:
+    """Screen every path that is spelled out, before existence is looked at; what each is, as far as that was seen.
+
+    All in one go where the file system can, which saves a thread hop a question. When something is refused, the
+    single questions tell which step and which path it was.
+    """
+    touched: list[tuple[str, Access]] = [item for step in steps for item in _spelled_out(step, named).items()]
+    touched.extend((path, "read") for path in (*named, *optional))
+    try:
+        looked = await parts.gauntlet.look_many(touched)
+    except (DevToolsError, OSError):
+        looked = None
+    if looked is None:
+        await _screen_named(parts, steps, named)
+    return looked or {}
+
+
 async def _screen_named(parts: PipelineParts, steps: Sequence[CompiledStep], named: Sequence[str]) -> None:
     """Policy and links for every path that is spelled out, before existence is looked at."""
     for step in steps:
-        if isinstance(step.arguments, EditArguments | ReplaceArguments | WriteFileArguments):
-            await screen_path(parts, step.step, step.arguments.path, "write")
-        elif step.patch is not None:
-            await _screen_together(parts, step.step, _accesses(step.patch))
-        elif step.changes_text():
-            selected = getattr(step.arguments, "paths", None)
-            writes = named if selected is None else [entry for entry in selected if not is_pattern(entry)]
-            await _screen_together(parts, step.step, dict.fromkeys(writes, "write"))
+        await _screen_together(parts, step.step, _spelled_out(step, named))
     await _screen_together(parts, "acquire", dict.fromkeys(named, "read"))
+
+
+def _spelled_out(step: CompiledStep, named: Sequence[str]) -> dict[str, Access]:
+    """What a step does to the paths that it names itself, or to those that the plan names."""
+    if isinstance(step.arguments, EditArguments | ReplaceArguments | WriteFileArguments):
+        return {step.arguments.path: "write"}
+    if step.patch is not None:
+        return _accesses(step.patch)
+    if step.changes_text():
+        selected = getattr(step.arguments, "paths", None)
+        writes = named if selected is None else [entry for entry in selected if not is_pattern(entry)]
+        return dict.fromkeys(writes, "write")
+    return {}
 
 
 async def _screen_together(parts: PipelineParts, step: str, paths: Mapping[str, Access]) -> None:
@@ -134,7 +160,7 @@ async def _screen_together(parts: PipelineParts, step: str, paths: Mapping[str, 
     try:
         await parts.gauntlet.screen_many(list(paths.items()))
     except DevToolsError as error:
-        raise error.at(step=step) from None
+        raise error.at(step=step, path=next(iter(paths)) if len(paths) == 1 else None) from None
 
 
 def _accesses(patch: ParsedPatch) -> dict[str, Access]:
@@ -143,7 +169,9 @@ def _accesses(patch: ParsedPatch) -> dict[str, Access]:
     return {path: "create" if path in creates else "delete" if path in removes else "write" for path in patch.targets}
 
 
-async def _walk_steps(parts: PipelineParts, steps: Sequence[CompiledStep], resolved: Resolved) -> set[str]:
+async def _walk_steps(
+    parts: PipelineParts, steps: Sequence[CompiledStep], resolved: Resolved, looked: Mapping[str, FileStat | None]
+) -> set[str]:
     """Follow which paths exist through the steps; returns every path that some step names for mutation."""
     present = set(resolved.targets)
     freed: set[str] = set()
@@ -164,7 +192,7 @@ async def _walk_steps(parts: PipelineParts, steps: Sequence[CompiledStep], resol
                 for path in step.patch.acquires:
                     require_acquired(step.step, path, present)
             for path in step.patch.may_create:
-                if path not in present and path not in freed and await acquire.exists(parts, path):
+                if path not in present and path not in freed and await acquire.exists(parts, path, looked):
                     raise StepFailedError(
                         f"apply_patch: {path} exists already; update it with *** Update File, or choose another name",
                         reason="exists",

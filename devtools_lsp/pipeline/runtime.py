@@ -6,7 +6,6 @@ steps themselves are in `text_steps`, `engine_steps` and `write_steps`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +24,7 @@ from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest, StepContext
 from devtools_lsp.pipeline.prepare import Prepared, prepare
 from devtools_lsp.pipeline.stamping import rescope
 from devtools_lsp.pipeline.steps import CompiledStep
+from devtools_lsp.pipeline.stopping import StoppedError, Stopping
 from devtools_lsp.pipeline.writing import Landing
 
 
@@ -54,25 +54,16 @@ class Execution:
 async def execute(parts: PipelineParts, request: PlanRequest) -> Result:
     """Run a plan to its end. Raises the taxonomy's errors; an error after bytes landed lists them in `written`."""
     started: list[Execution] = []
-    work = asyncio.ensure_future(_run(parts, request, started))
-    turned = asyncio.ensure_future(request.signal.wait())
     try:
-        await asyncio.wait({work, turned}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            work.cancel()
-            await asyncio.wait({work})
-        if work.cancelled():
-            raise _cancelled(request, started)
-        return work.result()
+        try:
+            async with Stopping(request.signal):
+                return await _run(parts, request, started)
+        except StoppedError:
+            raise _cancelled(request, started) from None
     except DevToolsError as error:
         if parts.observer is not None:
             parts.observer.failed(request.who, error.step or "plan", error.code, _paths_of(error))
         raise
-    finally:
-        turned.cancel()
-        if not work.done():
-            work.cancel()
-            await asyncio.wait({work})
 
 
 def _cancelled(request: PlanRequest, started: Sequence[Execution]) -> CallCancelledError:

@@ -7,9 +7,8 @@ recorded as it lands. The mutations themselves are the gauntlet's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from devtools_lsp.core.hunks import changed_ranges
 from devtools_lsp.core.renames import plan_renames
@@ -174,7 +173,7 @@ async def land(
 ) -> None:
     """Carry a write plan out; a failure names in `written` what had landed.
 
-    A cancellation does not interrupt the commit: it is finished and recorded first, then the cancellation goes on.
+    A cancellation does not interrupt the gauntlet's commit: what landed is recorded, then the cancellation goes on.
     """
     if not plan.mutations:
         return
@@ -183,7 +182,7 @@ async def land(
     covered = replace(permit, may_create=(*permit.may_create, *plan.passing))
     raw: list[Mutation] = []
     try:
-        await _finish(parts.gauntlet.commit(covered, plan.mutations, raw.append))
+        await parts.gauntlet.commit(covered, plan.mutations, raw.append)
     except DevToolsError as error:
         landing.written.extend(_written_of(mutation, plan) for mutation in raw)
         if landing.written:
@@ -226,18 +225,6 @@ def _announce(parts: PipelineParts, who: PlanIdentity, step: str, plan: WritePla
         for entry in plan.entries
     ]
     parts.observer.landed(who, step, files, plan.written)
-
-
-async def _finish(commit: Coroutine[Any, Any, None]) -> None:
-    """Await a commit to its end even when this task is cancelled meanwhile."""
-    task = asyncio.ensure_future(commit)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error from None
-        raise
 
 
 def _written_of(mutation: Mutation, plan: WritePlan) -> Written:
