@@ -196,7 +196,7 @@ async def run(
         await asyncio.shield(_reread(execution, step, facade, envelope, before, withheld))
         raise
     found = await _reread(execution, step, facade, envelope, before, withheld)
-    stamper = Stamper(parts.root, engine_id, execution.workspace.texts())
+    stamper = Stamper(parts.root, engine_id, execution.workspace.texts(), parts.translator.redact)
     execution.diagnostics.extend(stamper.stamp(delta.diagnostics, execution.workspace.files))
     execution.diagnostics.extend(stamper.warnings())
     _compare_advice(execution, step, engine_id, delta, found)

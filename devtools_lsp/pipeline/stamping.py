@@ -5,8 +5,7 @@ Owns SPEC 3.11. An engine's own `engineId` never survives; positions that cannot
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -16,16 +15,18 @@ from devtools_lsp.errors import PolicyError
 from devtools_lsp.paths import relative_path
 from devtools_lsp.text import split_lines
 
-_ABSOLUTE = re.compile(r"(?<![\w/.:~-])/(?:[\w.+@~-]+/)+[\w.+@~-]*")
-
 
 @dataclass(slots=True)
 class Stamper:
-    """Stamps one engine's findings against the texts they were made on; counts what had to be mended."""
+    """Stamps one engine's findings against the texts they were made on; counts what had to be mended.
+
+    `redact` takes host paths out of a message, as the pipeline's path translator does.
+    """
 
     root: str
     engine_id: str
     texts: Mapping[str, str]
+    redact: Callable[[str], str]
     pathless: int = 0
     trimmed: int = 0
     outside: int = 0
@@ -35,13 +36,14 @@ class Stamper:
         """Diagnostics with `engineId` and `outOfScope`; findings without a usable path are dropped and counted."""
         stamped: list[Diagnostic] = []
         for finding in findings:
-            if finding.path is None or finding.path == "":
-                self.pathless += 1
-                continue
             try:
-                path = relative_path(finding.path, self.root)
+                path = relative_path(finding.path or "", self.root)
             except PolicyError:
                 self.outside += 1
+                continue
+            if not path:
+                # The root itself is no file either.
+                self.pathless += 1
                 continue
             stamped.append(self._one(finding, path, path not in scope))
         return stamped
@@ -63,7 +65,7 @@ class Stamper:
         return Diagnostic(
             path=path,
             severity=finding.severity if finding.severity in SEVERITY_ORDER else "error",
-            message=redact(str(finding.message), self.root),
+            message=self.redact(str(finding.message)),
             engine_id=self.engine_id,
             out_of_scope=out_of_scope,
             rule=finding.rule,
@@ -82,7 +84,7 @@ class Stamper:
         end_column = (
             finding.end_column if end_line is not None and _valid_column(finding.end_column, end_line, lines) else None
         )
-        if end_line is not None and line is not None and (end_line, end_column or 0) < (line, column or 0):
+        if end_line is not None and line is not None and _ends_before(line, column, end_line, end_column):
             end_line = end_column = None
         kept = (line, column, end_line, end_column)
         if kept != given:
@@ -108,15 +110,11 @@ def rescope(diagnostics: Iterable[Diagnostic], scope: Collection[str]) -> list[D
     return result
 
 
-def redact(message: str, root: str) -> str:
-    """A message with absolute paths under the root made relative and others removed."""
-    if "/" not in message:
-        return message
-    prefix = root.rstrip("/") + "/"
-    return _ABSOLUTE.sub(
-        lambda found: found.group()[len(prefix) :] if found.group().startswith(prefix) else "<outside the root>",
-        message,
-    )
+def _ends_before(line: int, column: int | None, end_line: int, end_column: int | None) -> bool:
+    """Whether a range ends before it begins; columns compare only where both are known."""
+    if line != end_line or column is None or end_column is None:
+        return end_line < line
+    return end_column < column
 
 
 def _valid_line(line: object, lines: list[str] | None) -> bool:

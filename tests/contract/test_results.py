@@ -6,6 +6,7 @@ import pytest
 
 from devtools_lsp.core.delta import Comparison, Delta
 from devtools_lsp.core.diagnostics import Finding
+from devtools_lsp.fs.translate import RootTranslator
 from devtools_lsp.ports import Capability, DevEngine
 from tests.contract.bench import Scene, finder, formatter, op
 
@@ -34,7 +35,7 @@ async def test_an_engine_id_that_the_engine_sets_is_discarded(scene: Scene):
 
 @clause("3.13")
 async def test_a_finding_without_a_path_is_dropped_with_one_warning(scene: Scene):
-    scene.engines = [saying(finding(path=None), finding(path=None), finding())]
+    scene.engines = [saying(finding(path=None), finding(path="."), finding())]
     scene.put({"a.txt": "a\n"})
     result = await scene.call("check", paths=["a.txt"])
     assert [(item.engine_id, item.severity) for item in result.diagnostics] == [("says", "error"), (None, "warning")]
@@ -94,6 +95,10 @@ async def test_scope_is_stamped_step_by_step(scene: Scene):
         ({"line": True, "column": 1}, (None, None, None, None)),
         ({"column": 3}, (None, None, None, None)),
         ({"line": 2}, (2, None, None, None)),
+        ({"line": 1, "column": 2, "end_line": 1}, (1, 2, 1, None)),
+        ({"line": 1, "column": 2, "end_line": 2}, (1, 2, 2, None)),
+        ({"line": 1, "end_line": 1, "end_column": 2}, (1, None, 1, 2)),
+        ({"line": 1, "column": 3, "end_line": 1, "end_column": 2}, (1, 3, None, None)),
     ],
 )
 async def test_impossible_coordinates_are_trimmed_and_counted(scene: Scene, given, kept):
@@ -116,7 +121,29 @@ async def test_host_paths_are_made_relative_or_removed(scene: Scene):
     scene.put({"a.txt": "a\n"})
     result = await scene.call("check", paths=["a.txt"])
     assert [item.path for item in result.diagnostics] == ["a.txt", None]
-    assert result.diagnostics[0].message == "see a.txt and <outside the root>:3"
+    assert result.diagnostics[0].message == "see a.txt and <path outside the workspace>:3"
+
+
+@clause("3.13")
+async def test_messages_are_redacted_by_the_pipelines_own_translator(scene: Scene):
+    class Shouting(RootTranslator):
+        def redact(self, message: str) -> str:
+            return message.upper()
+
+    scene.options["path_translator"] = Shouting()
+    scene.engines = [saying(finding(message="see host://disk1"))]
+    scene.put({"a.txt": "a\n"})
+    result = await scene.call("check", paths=["a.txt"])
+    assert [item.message for item in result.diagnostics] == ["SEE HOST://DISK1"]
+
+
+@clause("3.13")
+async def test_a_root_with_blanks_in_its_name_is_made_relative_too(scene: Scene):
+    scene.root = scene.root / "my own root"
+    scene.engines = [saying(finding(message=f"see {scene.root}/a.txt"))]
+    scene.put({"a.txt": "a\n"})
+    result = await scene.call("check", paths=["a.txt"])
+    assert [item.message for item in result.diagnostics] == ["see a.txt"]
 
 
 @clause("3.14")
