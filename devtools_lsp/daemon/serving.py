@@ -199,7 +199,7 @@ class Service:
                 "rules": [rule.to_wire() for rule in self._approvals.rules.all_rules()],
             },
             "stateDir": str(self._state),
-            "skipped": list(self._troubles.values()),
+            "skipped": [*self._troubles.values(), *self._app.registry.skipped()],
         }
 
     async def close(self) -> None:

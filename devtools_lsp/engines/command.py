@@ -174,8 +174,12 @@ class CommandEngine:
         gone = [path for path, text in call.disk.items() if text is not None and path not in texts]
         if not unwritten and not gone:
             return await self._judged_on_disk(command, self._root, paths, texts, deadline)
-        if not command.shadow:
+        if command.shadow:
+            await self._tree.sweep()
+        if not command.shadow or self._tree.limited is not None:
             reason = "this command reads files, and the plan's text is not on disk yet (put write before it)"
+            if command.shadow:
+                reason = f"{reason}; a copy cannot be made: {self._tree.limited}"
             concerned = paths if command.input == "project" else [path for path in paths if path in unwritten]
             rest = [path for path in paths if path not in concerned]
             delta = await self._judged_on_disk(command, self._root, rest, texts, deadline) if rest else Delta()
@@ -341,6 +345,8 @@ class CommandEngine:
     async def _laid(self, texts: Mapping[str, str], disk: Mapping[str, str | None]) -> Shadow:
         """The shadow in the state of a plan; the lock is held by the caller."""
         await self._tree.sweep()
+        if self._tree.limited is not None:
+            raise CommandFailedError(f"it works on a copy, which cannot be made: {self._tree.limited}")
         overlays = {path: text for path, text in texts.items() if disk.get(path) != text}
         deleted = {path for path in disk if path not in texts}
         if self._shadow is None:

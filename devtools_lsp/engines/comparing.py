@@ -110,7 +110,8 @@ class Comparer:
             await self._ask_dependents(session, before, after, dependents, limit)
         finally:
             judge.put_back(session, question.disk)
-        return _with_limit(comparison_of(before, after, dependents, blocked), beyond)
+        limited = judge.tree.limited if judge.crosses_files else None
+        return _with_limits(comparison_of(before, after, dependents, blocked), beyond, limited)
 
     async def _ask_targets(self, session: Session, side: Side, blocked: Mapping[str, str], deadline: float) -> None:
         side.add(await self._ask(session, side.state, [path for path in side.targets if path not in blocked], deadline))
@@ -225,12 +226,14 @@ def comparison_of(before: Side, after: Side, dependents: Sequence[str], blocked:
     )
 
 
-def _with_limit(comparison: Comparison, beyond: int) -> Comparison:
-    """A comparison that says how many dependents were never asked about."""
-    if beyond <= 0:
-        return comparison
-    note = Pending(reason=f"{beyond} more files of the project were not judged (dependents_limit)")
-    return replace(comparison, pending=(*comparison.pending, note))
+def _with_limits(comparison: Comparison, beyond: int, limited: str | None) -> Comparison:
+    """A comparison that says which dependents were never asked about."""
+    notes: list[Pending] = []
+    if beyond > 0:
+        notes.append(Pending(reason=f"{beyond} more files of the project were not judged (dependents_limit)"))
+    if limited is not None:
+        notes.append(Pending(reason=f"{limited}, so files there that depend on these were not judged"))
+    return replace(comparison, pending=(*comparison.pending, *notes)) if notes else comparison
 
 
 def _shortened(pending: list[Pending]) -> list[Pending]:

@@ -260,6 +260,10 @@ class DmypyEngine:
     async def _checked(self, texts: Mapping[str, str], disk: Mapping[str, str | None], deadline: float) -> _Said:
         """What the daemon says about a state of the whole project. The lock is held by the caller."""
         await self._tree.sweep()
+        if self._tree.limited is not None:
+            return _Said(
+                (), whole=False, only=frozenset(), why=f"this engine works on a copy, and {self._tree.limited}"
+            )
         overlays = {path: text for path, text in texts.items() if disk.get(path) != text}
         deleted = {path for path, text in disk.items() if text is not None and path not in texts}
         if self._shadow is None:

@@ -108,7 +108,8 @@ class Judge:
 
     def needs_shadow(self, state: State) -> bool:
         """Whether a state differs from the disk in which files there are, and a copy of the project can show it."""
-        return self.spec.shadow and bool(state.deleted or (state.created and not self.spec.sees_new_files))
+        differs = bool(state.deleted or (state.created and not self.spec.sees_new_files))
+        return self.spec.shadow and differs and self.tree.limited is None
 
     # -- the disk
 

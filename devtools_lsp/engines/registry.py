@@ -316,6 +316,10 @@ class EngineRegistry:
         """One line an engine; reads the process table (about a millisecond an engine)."""
         return [entry.status() for entry in self._entries.values()]
 
+    def skipped(self) -> list[str]:
+        """What the engines do not know of the project, in words."""
+        return [self._tree.limited] if self._tree.limited is not None else []
+
     async def files_changed(self, events: Sequence[FileEvent]) -> None:
         """Something changed on disk, by ourselves or from outside: every engine learns of it before its next answer."""
         self._tree.note(events)

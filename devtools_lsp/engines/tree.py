@@ -47,7 +47,7 @@ class ProjectTree:
         self.files: dict[str, Signature] = {}
         self._directories: set[str] = set()
         self.revision = 0
-        self.overflowed = False
+        self._partial = False
         self._events: deque[FileEvent] = deque(maxlen=MAX_EVENTS_KEPT)
         self._swept = False
         self._sweeping: asyncio.Task[None] | None = None
@@ -64,22 +64,28 @@ class ProjectTree:
 
     async def _sweep(self, asked: int) -> None:
         try:
-            found, directories, overflowed = await asyncio.to_thread(_walk, self.root)
+            seen = await asyncio.to_thread(_look_again, self.root, dict(self.files), set(self._directories))
         finally:
             self._sweeping = None
-        if overflowed:
-            self.overflowed = True
+        self._partial = seen.partial
         if self._swept:
-            self._record(_came_and_went(self._directories, directories))
-            self._record(_differences(self.files, found))
+            self._record(_came_and_went(self._directories, seen.directories))
+            self._record(_differences(self.files, seen.files))
         self._swept = True
         self._seen = asked
-        self.files = found
-        self._directories = directories
+        self.files = seen.files
+        self._directories = seen.directories
+
+    @property
+    def limited(self) -> str | None:
+        """What a sweep left out, in words; None when it saw everything."""
+        if not self._partial:
+            return None
+        return f"the project has more than {MAX_FILES:,} files; what lies deeper in it was not looked at"
 
     def look(self) -> list[str]:
         """The files there are now, unsorted, without recording anything. Blocks."""
-        return list(_walk(self.root)[0])
+        return list(_walk(self.root).files)
 
     def note(self, events: Iterable[FileEvent]) -> None:
         """Somebody else (the watcher, our own write) saw these; a later sweep will not report them again."""
@@ -133,12 +139,33 @@ class ProjectTree:
             return None
 
 
-def _walk(root: Path) -> tuple[dict[str, Signature], set[str], bool]:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a walk found; `partial` when there was more than it may look at."""
+
+    files: dict[str, Signature]
+    directories: set[str]
+    partial: bool = False
+
+
+def _look_again(root: Path, files: dict[str, Signature], directories: set[str]) -> _Seen:
+    """A walk that never takes for gone what it only did not reach: what was known and is still there stays known."""
+    seen = _walk(root)
+    if seen.partial:
+        for path in files.keys() - seen.files.keys():
+            if (signature := signature_of(root / path)) is not None:
+                seen.files[path] = signature
+        seen.directories.update(path for path in directories - seen.directories if (root / path).is_dir())
+    return seen
+
+
+def _walk(root: Path) -> _Seen:
+    """From the root down, level by level, so that a limit leaves out what lies deepest."""
     directories: set[str] = set()
     found: dict[str, Signature] = {}
-    stack = [""]
-    while stack:
-        directory = stack.pop()
+    waiting = deque([""])
+    while waiting:
+        directory = waiting.popleft()
         try:
             entries = os.scandir(root / directory)
         except OSError:
@@ -151,15 +178,15 @@ def _walk(root: Path) -> tuple[dict[str, Signature], set[str], bool]:
                     if entry.is_dir(follow_symlinks=False):
                         if not _skipped(entry):
                             directories.add(path)
-                            stack.append(f"{path}/")
+                            waiting.append(f"{path}/")
                     elif entry.is_file(follow_symlinks=True):
                         if len(found) >= MAX_FILES:
-                            return found, directories, True
+                            return _Seen(found, directories, partial=True)
                         status = entry.stat(follow_symlinks=True)
                         found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
                 except OSError:
                     continue
-    return found, directories, False
+    return _Seen(found, directories)
 
 
 def _skipped(entry: os.DirEntry[str]) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devtools_lsp.engines import tree as tree_module
+from devtools_lsp.engines.spec import spec_from_table
 from devtools_lsp.engines.tree import FileEvent, ProjectTree
 
 
@@ -113,3 +115,45 @@ async def test_only_text_is_read(tmp_path: Path) -> None:
 async def test_a_root_that_vanished_is_empty(tmp_path: Path) -> None:
     tree = await swept(tmp_path / "gone")
     assert tree.files == {}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project of more than four files is too large."""
+    monkeypatch.setattr(tree_module, "MAX_FILES", 4)
+
+
+@pytest.mark.usefixtures("small")
+async def test_what_lies_beyond_the_limit_is_said_and_what_was_known_is_never_gone(tmp_path: Path) -> None:
+    for path in ("a.py", "b.py", "deep/er/c.py", "deep/d.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    tree = await swept(tmp_path)
+    assert tree.limited is None
+    (tmp_path / "new.py").write_text("")
+    await tree.sweep()
+    assert tree.events_since(0) == [FileEvent("new.py", "created")]
+    assert sorted(tree.files) == ["a.py", "b.py", "deep/d.py", "deep/er/c.py", "new.py"]
+    assert tree.limited is not None
+    assert "more than 4 files" in tree.limited
+    (tmp_path / "deep/er/c.py").unlink()
+    (tmp_path / "new.py").unlink()
+    (tmp_path / "b.py").unlink()
+    await tree.sweep()
+    assert {event.path for event in tree.events_since(1) or ()} == {"b.py", "new.py", "deep/er/c.py"}
+    assert tree.limited is None
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("preset", ["ty", "mypy"])
+async def test_a_checker_of_a_project_too_large_says_what_it_did_not_look_at(
+    make_scene: Any, tool: Any, preset: str
+) -> None:
+    tool({"ty": "ty", "mypy": "dmypy"}[preset])
+    files = {"lib.py": "def f() -> int:\n    return 1\n", **{f"m{n}.py": "from lib import f\n" for n in range(9)}}
+    scene = make_scene(spec_from_table(preset, {"preset": preset}), files=files)
+    verdict = await scene.compare(changes={"lib.py": "def g() -> int:\n    return 1\n"})
+    assert any("more than 4 files" in reason for reason in verdict.pending.values()), verdict.pending
+    assert any("more than 4 files" in words for words in scene.registry.skipped())
+    removed = await scene.compare(changes={"lib.py": None})
+    assert removed.pending
