@@ -142,9 +142,12 @@ class Mutation:
     bytes that must be there (for `rename`: at the source), None for "nothing is there", and `UNCHECKED` to
     skip the comparison (the pipeline always knows). `mode` are the permission bits of a file that `write` brings
     into being; None leaves them to the system. A file that exists keeps its own.
+
+    `rmdir` removes a directory that is empty once the others have landed and still is the one of inode `expect` (in
+    decimal digits); any other stays, and that is no failure. Only an undo asks for it.
     """
 
-    kind: Literal["write", "delete", "rename", "mkdir"]
+    kind: Literal["write", "delete", "rename", "mkdir", "rmdir"]
     path: str
     data: bytes = b""
     source: str | None = None

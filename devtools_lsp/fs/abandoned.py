@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from devtools_lsp.fs.place import names_in
-from devtools_lsp.fs.records import FORMAT, Committed, Forgotten, Ledger, Record
+from devtools_lsp.fs.records import FORMAT, Committed, Forgotten, Ledger, Record, Strays
 from devtools_lsp.fs.staging import open_regular, read_all
 
 _ID = re.compile(r"\d{20}-[0-9a-f]{8}")
@@ -33,20 +34,25 @@ class Abandoned:
         """What is kept for undo, oldest first."""
         return self._sorted({**Ledger.read(self.descriptor)[1], **self._files("done")}, newest_first=False)
 
-    def settle(self, record: Record, *, new: bool) -> None:
-        """Turn a prepared record into a committed one (`new`) or into none."""
+    def settle(self, record: Record, kept: Record | None) -> None:
+        """Turn a prepared record into a committed one, `kept`, or into none."""
         if record.light:
             ledger = Ledger(self.descriptor)
             try:
-                ledger.append(Committed(record.id) if new else Forgotten(record.id))
+                ledger.append(Committed(record.id, kept) if kept is not None else Forgotten(record.id))
             finally:
                 ledger.close()
             return
-        intent = f"{record.id}.intent"
-        if new:
-            os.rename(intent, f"{record.id}.done", src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        # The committed one comes first: a crash in between leaves both, and the next start settles once more.
+        if kept is not None:
+            self._write(f"{record.id}.writing", msgspec.json.encode(kept))
+            os.rename(
+                f"{record.id}.writing", f"{record.id}.done", src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor
+            )
+            os.fsync(self.descriptor)
         else:
-            os.unlink(intent, dir_fd=self.descriptor)
+            self._remove(f"{record.id}.done")
+        self._remove(f"{record.id}.intent")
         os.fsync(self.descriptor)
 
     @staticmethod
@@ -72,19 +78,35 @@ class Abandoned:
                 found[record.id] = record
         return found
 
-    def strays(self) -> list[tuple[str, str]]:
-        """What may stand in the tree; see `Journal.note_strays`. Only names of our own form are returned."""
-        found: list[tuple[str, str]] = []
+    def strays(self) -> dict[str, Strays]:
+        """What may stand in the tree, by the id of its transaction. Only names of our own form are returned."""
+        found: dict[str, Strays] = {}
         for name in names_in(self.descriptor):
             known = RECORD_NAME.fullmatch(name)
             if known is None or known.group(2) != "strays":
                 continue
             try:
-                listed = msgspec.json.decode(self._read(name), type=list[tuple[str, str]])
+                listed = msgspec.json.decode(self._read(name), type=Strays)
             except (msgspec.DecodeError, OSError):
                 continue
-            found.extend((where, stray) for where, stray in listed if not stray or _STRAY.fullmatch(stray))
+            ours = tuple((where, stray) for where, stray in listed.temporaries if _STRAY.fullmatch(stray))
+            found[known.group(1)] = msgspec.structs.replace(listed, temporaries=ours)
         return found
+
+    def _write(self, name: str, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o600, dir_fd=self.descriptor)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.descriptor)
 
     def _read(self, name: str) -> bytes:
         descriptor, status = open_regular(name, self.descriptor)

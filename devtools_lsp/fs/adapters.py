@@ -23,7 +23,13 @@ from devtools_lsp.fs.refusals import refusal
 from devtools_lsp.ports import Access, Cancellation, FileStat, FileSystem, Mutation, PathTranslator
 
 OPTIONAL_METHODS = ("delete", "rename", "mkdir", "read_window", "commit")
-_METHOD_OF = {"write": "write", "delete": "delete", "rename": "rename", "mkdir": "mkdir"}
+_DOING = {
+    "write": "write",
+    "delete": "delete",
+    "rename": "move",
+    "mkdir": "make the directory",
+    "rmdir": "remove the directory",
+}
 
 
 class Adapter:
@@ -95,7 +101,7 @@ class Adapter:
         if self.atomic:
             return
         for mutation in mutations:
-            method = _METHOD_OF[mutation.kind]
+            method = mutation.kind
             if not callable(getattr(self._file_system, method, None)):
                 raise StepUnavailableError(
                     f"the file system has no {method!r} method, which {mutation.path!r} needs; nothing was changed",
@@ -109,7 +115,8 @@ class Adapter:
             configuration = next((path for path in ends if is_pyproject(path)), None)
             if configuration is not None:
                 policy.judge_content(configuration, [mutation.data, *[await self.read(path) for path in ends]])
-        await self.judge_layouts(policy, [mutation.path for mutation in mutations if mutation.kind != "delete"])
+        arriving = [mutation.path for mutation in mutations if mutation.kind not in ("delete", "rmdir")]
+        await self.judge_layouts(policy, arriving)
 
     async def judge_layouts(self, policy: PathPolicy, arriving: Sequence[str]) -> None:
         """Refuse paths that would be written in, or would make, what git takes for a repository."""
@@ -133,7 +140,7 @@ class Adapter:
         """Compare every path with what the mutations expect there (SPEC 3.8.4); raises ConflictError."""
         hashes: dict[str, str | None] = {}
         for mutation in mutations:
-            if mutation.kind == "mkdir":
+            if mutation.kind in ("mkdir", "rmdir"):
                 continue
             for path in (mutation.path, mutation.source):
                 if path is not None and path not in hashes:
@@ -145,7 +152,7 @@ class Adapter:
 
     async def apply(self, mutation: Mutation) -> None:
         """Stage 7 for one mutation."""
-        with self.errors(_doing(mutation), mutation.path):
+        with self.errors(_DOING[mutation.kind], mutation.path):
             target = self._translator.to_adapter(mutation.path)
             if mutation.kind == "write":
                 await self._file_system.write(target, mutation.data)
@@ -197,10 +204,6 @@ class Adapter:
             return refusal(error, doing, path)
         reason = self._translator.redact(str(error)) or type(error).__name__
         return StepFailedError(f"cannot {doing} {path!r}: the file system failed: {reason}", path=path, retry="no")
-
-
-def _doing(mutation: Mutation) -> str:
-    return {"write": "write", "delete": "delete", "rename": "move", "mkdir": "make the directory"}[mutation.kind]
 
 
 async def _call(method: Callable[..., Awaitable[None]], *arguments: str) -> None:

@@ -1,8 +1,8 @@
 """Carrying out one transaction: staged, recorded, swapped into place, and taken back when anything fails.
 
-Owns the order of the disk's changes (before-images, staging, intent, directories, placing, sync, marker) and the
-live rollback; what a crash leaves is `fs.recovery`'s. It is crash-atomic, not reader-atomic: somebody who reads
-while it runs can see some files new and some old for a moment.
+Owns the order of the disk's changes (directories, before-images, staging, intent, placing, sync, marker, emptied
+directories) and the live rollback; what a crash leaves is `fs.recovery`'s. It is crash-atomic, not reader-atomic:
+somebody who reads while it runs can see some files new and some old for a moment.
 
 A list whose net effect is one file needs no durable record, since one rename is atomic by itself: its record is
 written without fsync, for undo only. That keeps a single edit at the price of a bare atomic write.
@@ -24,7 +24,7 @@ from devtools_lsp.fs.effects import Content, Effect, conflict
 from devtools_lsp.fs.faults import point
 from devtools_lsp.fs.journal import Journal, stray_name
 from devtools_lsp.fs.parents import OpenParents
-from devtools_lsp.fs.records import FORMAT, Entry, Image, Record
+from devtools_lsp.fs.records import FORMAT, Entry, Image, Record, Strays
 from devtools_lsp.fs.refusals import refusal
 from devtools_lsp.fs.revert import Reverter
 from devtools_lsp.fs.staging import (
@@ -37,6 +37,7 @@ from devtools_lsp.fs.staging import (
     place_new,
     place_over,
     print_of,
+    remove_empty,
     take_away,
     write_staged,
 )
@@ -74,39 +75,57 @@ class Carrier:
         self._journal = journal
         self._prints = prints
         self._id = journal.new_id()
-        self._made: list[str] = []
+        self._made: dict[str, int] = {}
         self._placed: list[_Step] = []
-        self._strays: list[tuple[str, str]] = []
+        self._strays = Strays()
         self._failing = ""
         self._doing = "write"
 
-    def carry_out(self, plan: str, effects: Sequence[Effect], directories: Sequence[str]) -> None:
-        """Land everything. Raises the taxonomy's errors with nothing changed, or PartlyLandedError."""
+    def carry_out(
+        self, plan: str, effects: Sequence[Effect], directories: Sequence[str], emptied: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        """Land everything. Raises the taxonomy's errors with nothing changed, or PartlyLandedError.
+
+        `emptied` are directories, innermost first, that are removed in the end where they are empty.
+        """
         steps = [self._begin(number, effect) for number, effect in enumerate(effects)]
         light = len(steps) <= 1
         prepared: Record | None = None
         try:
-            self._choose_places(steps, directories, light=light)
+            self._choose_places(steps, light=light)
+            self._note(steps, directories, emptied)
+            self._make(directories)
             for step in steps:
                 self._keep_before(step)
             for step in steps:
                 self._stage(step)
-            self._at((effects[0].path if effects else directories[0]), "record")
+            about = next((path for path in (*(step.effect.path for step in steps), *directories)), plan)
+            self._at(about, "record")
             point("journal:intent")
             record = Record(
-                FORMAT, self._id, plan, time.time(), light, tuple(step.entry for step in steps), tuple(directories)
+                FORMAT,
+                self._id,
+                plan,
+                time.time(),
+                light,
+                tuple(step.entry for step in steps),
+                tuple(self._made),
+                tuple(self._made.values()),
             )
             prepared = record
             self._journal.prepare(record)
             point("journal:prepared")
+            if self._strays.made and not (self._strays.temporaries or self._strays.emptied):
+                # The record knows of the directories from here on.
+                self._forget_strays()
             if not light:
                 # Staging took a while: walk again, so that a directory moved away meanwhile is not written to.
                 self._parents.forget()
-            self._make(directories)
             # New names first, so that what moves can be seen somewhere at every moment.
             for step in sorted(steps, key=lambda step: step.effect.after is None):
                 self._place(step)
             self._sync(steps, directories)
+            self._at(about, "confirm in the journal the change of")
             point("journal:commit")
             self._journal.commit(record)
         except BaseException as error:
@@ -115,10 +134,11 @@ class Carrier:
                 raise refusal(error, self._doing, self._failing) from error
             raise
         point("journal:committed")
-        if self._strays:
-            with contextlib.suppress(OSError):
-                # It is committed, whatever becomes of the sweeping; the next start sweeps again.
-                self._journal.discard(f"{self._id}.strays")
+        with contextlib.suppress(OSError):
+            # It is committed, whatever becomes of the sweeping; the next start sweeps again.
+            self._remove_emptied(emptied)
+            if self._strays != Strays():
+                self._forget_strays()
 
     def _at(self, path: str, doing: str) -> None:
         """Begin with the next path: for the message of a failure, and because descriptors may be closed now."""
@@ -144,7 +164,7 @@ class Carrier:
         if not self._linked(path, step.before, old, self._journal.descriptor):
             self._copy(path, step.before, old, self._journal.descriptor)
 
-    def _choose_places(self, steps: Sequence[_Step], directories: Sequence[str], *, light: bool) -> None:
+    def _choose_places(self, steps: Sequence[_Step], *, light: bool) -> None:
         """Stage in the journal, except where a rename from there fails or would lose what the directory passes on.
 
         A light one takes the shortest way: staged under the name of its before-image, which the swap then puts there.
@@ -161,13 +181,20 @@ class Carrier:
             step.in_tree = elsewhere[directory] or (new and inherits(trail.descriptor))
             if step.in_tree:
                 step.entry = msgspec.structs.replace(step.entry, stage=directory)
-                self._strays += [(directory, stray_name(self._id, f"{label}{step.entry.n}")) for label in "ngb"]
             elif light and step.before is not None and self._journal.exchanges:
                 step.entry = msgspec.structs.replace(step.entry, swapped=True)
-        if self._strays:
-            self._strays += [(directory, "") for directory in reversed(directories)]
+
+    def _note(self, steps: Sequence[_Step], directories: Sequence[str], emptied: Sequence[tuple[str, int]]) -> None:
+        """Write down what would be left in the tree if the process died before the intent, or after the commit."""
+        temporaries = [
+            (step.entry.stage, stray_name(self._id, f"{label}{step.entry.n}"))
+            for step in steps
+            if step.entry.stage is not None
+            for label in "ngb"
+        ]
+        self._strays = Strays(tuple(temporaries), tuple(reversed(directories)), tuple(emptied))
+        if self._strays != Strays():
             self._journal.note_strays(self._id, self._strays)
-            self._make(directories)
 
     def _staging(self, step: _Step, label: str = "new") -> tuple[str, int]:
         if step.in_tree:
@@ -222,20 +249,34 @@ class Carrier:
             raise conflict({path: "its content is another"})
         return ino
 
+    def _forget_strays(self) -> None:
+        self._journal.discard(f"{self._id}.strays")
+        self._strays = Strays()
+
     # -- after the intent ----------------------------------------------------------------------------------------
 
     def _make(self, directories: Sequence[str]) -> None:
         for directory in directories:
-            if directory in self._made:
-                continue
             self._at(directory, "make the directory")
             point("journal:mkdir")
             trail = self._parents.of(directory)
             if trail.missing:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
+            name = directory.rpartition("/")[2]
             with contextlib.suppress(FileExistsError):
-                os.mkdir(directory.rpartition("/")[2], 0o777, dir_fd=trail.descriptor)
-                self._made.append(directory)
+                os.mkdir(name, 0o777, dir_fd=trail.descriptor)
+                self._made[directory] = 0
+                self._made[directory] = inode_at(name, trail.descriptor) or 0
+            self._parents.forget()
+
+    def _remove_emptied(self, emptied: Sequence[tuple[str, int]]) -> None:
+        """Remove directories that are empty by now; what somebody uses, or made anew, stays."""
+        self._parents.forget()
+        for directory, ino in emptied:
+            with contextlib.suppress(OSError, DevToolsError):
+                trail = self._parents.of(directory)
+                if not trail.missing:
+                    remove_empty(directory.rpartition("/")[2], trail.descriptor, ino)
             self._parents.forget()
 
     def _place(self, step: _Step) -> None:
@@ -294,14 +335,15 @@ class Carrier:
                 reverter.revert(step.entry)
             except (OSError, DevToolsError):
                 stuck.append(step)
-        for directory in reversed(self._made):
+        for directory in reversed(list(self._made)):
             with contextlib.suppress(OSError, DevToolsError):
                 # A directory that somebody used meanwhile stays.
-                os.rmdir(directory.rpartition("/")[2], dir_fd=self._parents.of(directory).descriptor)
+                name = directory.rpartition("/")[2]
+                remove_empty(name, self._parents.of(directory).descriptor, self._made[directory])
             self._parents.forget()
         if stuck:
             # The record stays prepared: the next start takes the rest back.
-            raise self._partly_landed(steps, stuck, reverter, error) from error
+            raise self._partly_landed(steps, stuck, reverter, error, prepared) from error
         for directory in sorted({parent_of(step.effect.path) for step in self._placed}):
             with contextlib.suppress(OSError, DevToolsError):
                 # If it is not durable yet, neither is the removal of the record below.
@@ -309,7 +351,12 @@ class Carrier:
         self._clean(steps, prepared=prepared)
 
     def _partly_landed(
-        self, steps: Sequence[_Step], stuck: Sequence[_Step], reverter: Reverter, error: BaseException
+        self,
+        steps: Sequence[_Step],
+        stuck: Sequence[_Step],
+        reverter: Reverter,
+        error: BaseException,
+        record: Record | None,
     ) -> PartlyLandedError:
         # Where the disk does not even say what it holds, what we did last is the best answer.
         found = {step.effect.path: reverter.landed(step.entry) for step in stuck}
@@ -320,8 +367,8 @@ class Carrier:
         )
         cause = refusal(error, self._doing, self._failing) if isinstance(error, OSError) else error
         failure = PartlyLandedError(
-            f"{cause}; taking the rest back failed too: {len(landed)} of {len(steps)} files hold the new content "
-            "until the daemon starts again, which takes them back",
+            f"{cause}; taking it back failed too, so that of {len(steps)} changes these are on the disk: "
+            f"{', '.join(sorted(landed)) or 'none, as far as can be seen'}. {self._at_next_start(record)}",
             paths=sorted(landed),
             path=self._failing,
             retry="no",
@@ -329,14 +376,32 @@ class Carrier:
         failure.landed = landed
         return failure
 
+    def _at_next_start(self, record: Record | None) -> str:
+        """What becomes of a transaction that could not be taken back, by what the journal says of it now."""
+        try:
+            gone = record is None or self._journal.is_gone()
+            marked = record is not None and self._journal.is_marked(record)
+        except OSError:
+            return "The next start of the daemon looks again, and its status says what became of them"
+        if record is None or gone:
+            return "The journal is gone, so that nothing takes them back by itself"
+        if record.light:
+            return "The next start of the daemon takes what it finds then for written, and undo can take it back"
+        if marked:
+            return (
+                "The journal says that the plan is written, and that could not be mended either: the next start of the "
+                "daemon leaves them, and undo can take them back"
+            )
+        return "The next start of the daemon takes them back, unless someone changes them before"
+
     def _clean(self, steps: Sequence[_Step], *, prepared: Record | None) -> None:
         """Remove our files, the record first; what cannot be removed is litter that the next start sweeps."""
         if prepared is not None:
             with contextlib.suppress(OSError):
                 self._journal.withdraw(prepared)
-        for where, name in self._strays:
+        for where, name in self._strays.temporaries:
             with contextlib.suppress(OSError, DevToolsError):
-                directory = self._parents.directory(where) if name else None
+                directory = self._parents.directory(where)
                 if directory is not None:
                     os.unlink(name, dir_fd=directory)
         for step in steps:

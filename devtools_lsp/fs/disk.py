@@ -113,6 +113,15 @@ class LocalDisk:
                 raise not_found(path)
             return found.sha256
 
+    def directory_ino(self, path: str) -> int | None:
+        """The inode of the directory at a resolved path; None for anything else, and where there is no way to it."""
+        try:
+            with self.walk.walk(path, follow=False) as trail:
+                found = None if trail.missing else trail.status
+        except (OSError, DevToolsError):
+            return None
+        return found.st_ino if found is not None and stat.S_ISDIR(found.st_mode) else None
+
     def _read(self, path: str, offset: int, limit: int | None) -> bytes:
         with self._reading("read", path):
             for _ in range(_MAX_RACES):

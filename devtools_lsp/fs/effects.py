@@ -43,10 +43,14 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class NetPlan:
-    """Directories to make, parents first, and one effect for every path that ends up different, in path order."""
+    """Directories to make, parents first, and one effect for every path that ends up different, in path order.
+
+    `emptied` are directories with their inodes that go if they are empty then, innermost first.
+    """
 
     directories: tuple[str, ...]
     effects: tuple[Effect, ...]
+    emptied: tuple[tuple[str, int], ...] = ()
 
 
 def net_plan(mutations: Sequence[Mutation], look: Look) -> NetPlan:
@@ -58,6 +62,7 @@ def net_plan(mutations: Sequence[Mutation], look: Look) -> NetPlan:
     before: dict[str, str | None] = {}
     state: dict[str, Content | None] = {}
     directories: dict[str, None] = {}
+    emptied: dict[str, int] = {}
     conflicts: dict[str, str] = {}
     absent: list[Mutation] = []
 
@@ -72,6 +77,11 @@ def net_plan(mutations: Sequence[Mutation], look: Look) -> NetPlan:
         path = mutation.path
         if mutation.kind == "mkdir":
             directories[path] = None
+            continue
+        if mutation.kind == "rmdir":
+            if mutation.expect is None or not mutation.expect.isdecimal():
+                raise BadArgumentError(f"the removal of {path!r} does not say which directory it is", path=path)
+            emptied[path] = int(mutation.expect)
             continue
         subject = path
         if mutation.kind == "rename":
@@ -103,7 +113,8 @@ def net_plan(mutations: Sequence[Mutation], look: Look) -> NetPlan:
         subject = absent[0].source or absent[0].path
         raise StepFailedError(f"cannot {absent[0].kind} {subject!r}: it is not there", reason="notFound", path=subject)
     effects = [Effect(path, before[path], after) for path, after in sorted(state.items())]
-    return NetPlan(tuple(directories), tuple(effect for effect in effects if _changes(effect)))
+    innermost_first = sorted(emptied.items(), key=lambda item: (-item[0].count("/"), item[0]))
+    return NetPlan(tuple(directories), tuple(effect for effect in effects if _changes(effect)), tuple(innermost_first))
 
 
 def conflict(problems: dict[str, str]) -> ConflictError:

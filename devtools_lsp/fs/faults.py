@@ -6,7 +6,7 @@ named below, `journal:*`, `recovery:*` or `*`; the fault strikes when it is pass
 as `ENOSPC`, raised as OSError. An unset variable costs one comparison a point.
 
 Points of a commit, in the order they are passed (those marked n once for each file or directory):
-`journal:before` n, `journal:stage` n, `journal:intent`, `journal:prepared`, `journal:mkdir` n, `journal:place` n,
+`journal:mkdir` n, `journal:before` n, `journal:stage` n, `journal:intent`, `journal:prepared`, `journal:place` n,
 `journal:placed` n, `journal:sync`, `journal:commit`, `journal:committed`. Points of a recovery: `recovery:start`
 (a transaction to undo was found), `recovery:revert` n, `recovery:reverted` n, `recovery:forget`.
 """
@@ -20,11 +20,11 @@ import signal
 VARIABLE = "DEVTOOLS_LSP_FAULT"
 
 POINTS = (
+    "journal:mkdir",
     "journal:before",
     "journal:stage",
     "journal:intent",
     "journal:prepared",
-    "journal:mkdir",
     "journal:place",
     "journal:placed",
     "journal:sync",

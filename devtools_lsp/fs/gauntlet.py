@@ -38,6 +38,7 @@ STAGES: tuple[Stage, ...] = (
 )
 """The eight, in order."""
 
+_OF_DIRECTORIES = ("mkdir", "rmdir")
 
 OnStage = Callable[[Stage, str], None]
 Landed = Callable[[Mutation], None]
@@ -165,7 +166,7 @@ class WriteGauntlet:
         self._pass("lexical", path)
         self._pass("containment", path)
         self._pass("translation", path)
-        self._judge_name(path, _access(mutation), directory=mutation.kind == "mkdir")
+        self._judge_name(path, _access(mutation), directory=mutation.kind in _OF_DIRECTORIES)
         if source is not None:
             self._judge_name(source, "delete")
         self._pass("policy", path)
@@ -227,7 +228,7 @@ class WriteGauntlet:
         missing: dict[str, None] = {}
         for mutation in entered:
             access = _access(mutation)
-            policy.judge(mutation.path, access, directory=mutation.kind == "mkdir")
+            policy.judge(mutation.path, access, directory=mutation.kind in _OF_DIRECTORIES)
             above = await self._adapter.missing_above(mutation.path, access, looked)
             if mutation.kind in ("write", "rename"):
                 missing.update(dict.fromkeys(above))
@@ -349,7 +350,7 @@ def _report(mutations: Sequence[Mutation | None], landed: Landed) -> None:
 
 
 def _access(mutation: Mutation) -> Access:
-    if mutation.kind == "delete":
+    if mutation.kind in ("delete", "rmdir"):
         return "delete"
     creating = mutation.kind in ("mkdir", "rename") or mutation.expect is None
     return "create" if creating else "write"
@@ -359,7 +360,7 @@ def _require_permit(permit: Permit, path: str, kind: str) -> None:
     """Stage 1: what the gate approved covers this path."""
     if path in permit.targets or path in permit.may_create:
         return
-    if kind == "mkdir" and any(other.startswith(path + "/") for other in (*permit.targets, *permit.may_create)):
+    if kind in _OF_DIRECTORIES and any(other.startswith(path + "/") for other in (*permit.targets, *permit.may_create)):
         return
     for text in permit.may_create:
         if not is_pattern(text):

@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import msgspec
@@ -26,7 +26,8 @@ from devtools_lsp.errors import InvalidConfigError
 from devtools_lsp.fs.abandoned import RECORD_NAME, Abandoned
 from devtools_lsp.fs.names import JOURNAL_DIRECTORY, JOURNAL_IN_GIT
 from devtools_lsp.fs.place import LOCK, can_exchange, git_directory, locked, names_in, private_directory
-from devtools_lsp.fs.records import LEDGER, Committed, Forgotten, Ledger, Prepared, Record
+from devtools_lsp.fs.records import LEDGER, Committed, Entry, Forgotten, Ledger, Prepared, Record, Strays
+from devtools_lsp.fs.staging import inode_at
 from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, mount_of
 
 _SLACK = 16
@@ -51,9 +52,12 @@ class Retention:
 class Journal:
     """One process's session in the journal of one root."""
 
-    def __init__(self, parent: int, name: str, *, retention: Retention | None = None) -> None:
-        """The journal is the directory `name` in an open directory; it is made 0700 when absent. Raises OSError."""
+    def __init__(self, parent: int, name: str, *, below: str = "", retention: Retention | None = None) -> None:
+        """The journal is the directory `name` in an open directory, whose own path is `below`; it is made 0700 when
+        absent. Raises OSError.
+        """
         self.retention = retention or Retention()
+        self._path = f"{below}{name}"
         self._place = private_directory(parent, name)
         self.session = secrets.token_hex(8)
         # It gets its final name once it is locked: a session without a holder may be adopted at any moment.
@@ -78,7 +82,7 @@ class Journal:
         git = git_directory(root)
         try:
             if git is not None:
-                return cls(git, JOURNAL_IN_GIT, retention=retention)
+                return cls(git, JOURNAL_IN_GIT, below=".git/", retention=retention)
             journal = cls(root.descriptor, JOURNAL_DIRECTORY, retention=retention)
             journal._ignore_itself()
             return journal
@@ -141,7 +145,13 @@ class Journal:
         if record.light:
             self._ledger.append(Forgotten(record.id))
         else:
+            # Also the mark of a commit that could not be synced, nor taken off again.
+            self.discard(f"{record.id}.done")
             self.discard(f"{record.id}.intent")
+
+    def is_marked(self, record: Record) -> bool:
+        """Whether the next start would take a record for committed, as far as can be seen. Not for light ones."""
+        return inode_at(f"{record.id}.done", self.descriptor) is not None
 
     def replace(self, record: Record) -> None:
         """Rewrite a committed record."""
@@ -152,17 +162,24 @@ class Journal:
             self._rename(f"{record.id}.writing", f"{record.id}.done")
         self._records[record.id] = record
 
-    def note_strays(self, id_: str, strays: Sequence[tuple[str, str]]) -> None:
-        """Say what is about to be made in the tree before the intent: temporaries (directory, name), and directories
-        (directory, ""). So a crash leaves none of it.
-        """
+    def note_strays(self, id_: str, strays: Strays) -> None:
+        """Say what is about to be made in the tree beside the files themselves, so that a crash leaves none of it."""
         self.discard(f"{id_}.strays")
         self._create(f"{id_}.strays", msgspec.json.encode(strays))
+
+    def place_of(self, record: Record, entry: Entry) -> str | None:
+        """The root-relative path of a before-image in this session; None where there was nothing before."""
+        return f"{self._path}/{self.session}/{old_name(record.id, entry)}" if entry.before is not None else None
+
+    def parked(self) -> list[Record]:
+        """What an interrupted plan left that could not be taken back, and was not undone since; oldest first."""
+        landed = {record.plan for record in self._records.values()}
+        return [record for record in self.records() if record.parked and record.undone_by not in landed]
 
     def forget(self, record: Record) -> None:
         """Remove a committed record with its before-images."""
         del self._records[record.id]
-        self._size -= record.size
+        self._size -= _counted(record)
         self._plans[record.plan] -= 1
         if not self._plans[record.plan]:
             del self._plans[record.plan]
@@ -173,7 +190,7 @@ class Journal:
         else:
             self.discard(f"{record.id}.done")
         for entry in record.entries:
-            self.discard(f"{record.id}.old.{entry.n}")
+            self.discard(old_name(record.id, entry))
 
     def discard(self, name: str) -> None:
         """Remove one file of this session if it is there."""
@@ -246,10 +263,11 @@ class Journal:
     def adopt(self, session: Abandoned) -> None:
         """Take over the committed records of a session that has nothing prepared any more, and remove it."""
         records = {record.id: record for record in session.committed()}
+        images = {old_name(record.id, entry) for record in records.values() for entry in record.entries}
         for name in sorted(names_in(session.descriptor), key=_is_record):
             known = _PARTS.fullmatch(name) or RECORD_NAME.fullmatch(name)
             id_ = (known.group(1) or known.group(2)) if known else None
-            if id_ in records and (name.endswith(".done") or f"{id_}.old." in name):
+            if name in images or (id_ in records and name.endswith(".done")):
                 os.rename(name, name, src_dir_fd=session.descriptor, dst_dir_fd=self.descriptor)
             elif name not in (LOCK, LEDGER):
                 with contextlib.suppress(OSError):
@@ -274,10 +292,11 @@ class Journal:
         )
 
     def prune(self) -> None:
-        """Forget what is beyond the retention."""
-        records = self.records()
-        plans = {record.plan: None for record in reversed(records)}
+        """Forget what is beyond the retention. What is parked goes by its age alone."""
         oldest = time.time() - self.retention.age_s
+        parked = {record.id for record in self.parked() if record.time >= oldest}
+        records = [record for record in self.records() if record.id not in parked]
+        plans = {record.plan: None for record in reversed(records)}
         kept_plans = set(list(plans)[: self.retention.plans])
         kept_size = 0
         for record in reversed(records):
@@ -290,7 +309,7 @@ class Journal:
     def _remember(self, record: Record) -> None:
         self._records[record.id] = record
         self._plans[record.plan] = self._plans.get(record.plan, 0) + 1
-        self._size += record.size
+        self._size += _counted(record)
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -325,6 +344,16 @@ class Journal:
 def stray_name(id_: str, label: str) -> str:
     """The name of a temporary that has to stand in the tree itself."""
     return f".devtools-lsp-{id_}-{label}.tmp"
+
+
+def old_name(id_: str, entry: Entry) -> str:
+    """The name of a before-image."""
+    return f"{id_}.old.{entry.n}"
+
+
+def _counted(record: Record) -> int:
+    """The bytes that count against the retention: not those that wait for a person."""
+    return 0 if record.parked else record.size
 
 
 def _is_record(name: str) -> bool:

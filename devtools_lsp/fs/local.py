@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from devtools_lsp.errors import DevToolsError, InvalidConfigError, StepFailedError, StepUnavailableError
+from devtools_lsp.errors import InvalidConfigError, StepFailedError, StepUnavailableError
 from devtools_lsp.fs.disk import LocalDisk, Symlinks
 from devtools_lsp.fs.journal import Journal, Retention
 from devtools_lsp.fs.policy import PathPolicy
@@ -201,7 +201,7 @@ class LocalFileSystem:
             with contextlib.suppress(OSError):
                 # What cannot be adopted now cannot be undone now either, which is what the caller is told then.
                 adopt_settled(self._require_journal())
-            return plan_undo(self._require_journal(), plan, self._look)
+            return plan_undo(self._require_journal(), plan, self._look, self.disk.directory_ino)
 
         return await self._change(work)
 
@@ -236,8 +236,6 @@ class LocalFileSystem:
             return self.disk.hash(path)
         except FileNotFoundError:
             return None
-        except DevToolsError as error:
-            return f"refused: {error.message}"
 
     # -- threads -------------------------------------------------------------------------------------------------
 

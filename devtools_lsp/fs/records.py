@@ -57,8 +57,9 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """One transaction. `light`: a single atomic rename, so that a crash leaves either state and neither is undone.
 
-    `directories` are those it makes, parents first. `undone_by` names the plan that undid it, `undoes` the one it
-    undid.
+    `directories` are those it made, parents first, and `made` their inodes. `undone_by` names the plan that undid it,
+    `undoes` the one it undid. `parked` are paths of a plan that a crash interrupted and that could not be taken back,
+    each with why: of such a plan only the entries are left that hold something to get back.
     """
 
     format: int
@@ -68,13 +69,27 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     light: bool
     entries: tuple[Entry, ...]
     directories: tuple[str, ...] = ()
+    made: tuple[int, ...] = ()
     undone_by: str | None = None
     undoes: str | None = None
+    parked: dict[str, str] = {}
 
     @property
     def size(self) -> int:
         """The bytes of its before-images."""
         return sum(entry.before.size for entry in self.entries if entry.before is not None)
+
+
+class Strays(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a transaction leaves in the tree if its process dies, written down before it does.
+
+    `temporaries` are (directory, name) · `made` directories that go if it is not committed, innermost first ·
+    `emptied` directories with their inodes that go if it is, innermost first.
+    """
+
+    temporaries: tuple[tuple[str, str], ...] = ()
+    made: tuple[str, ...] = ()
+    emptied: tuple[tuple[str, int], ...] = ()
 
 
 class Prepared(msgspec.Struct, frozen=True, tag="prepared", tag_field="is"):

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from devtools_lsp.errors import DevToolsError, PolicyError
 from devtools_lsp.fs.faults import point
@@ -18,6 +22,7 @@ from devtools_lsp.fs.names import check_depth
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.records import Entry, Record
 from devtools_lsp.fs.revert import Reverter
+from devtools_lsp.fs.staging import remove_empty
 from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, Trail
 from devtools_lsp.paths import parent_of, relative_path
 
@@ -28,7 +33,8 @@ class RecoveredPlan:
 
     `outcome` says whether its files are all `old` or all `new` now; `stuck` when some could not be reached, so that
     the next start tries again. `restored` were taken back · `kept` hold what somebody else wrote meanwhile and were
-    not touched · `refused` are named by the record but closed by the policy · `failed` path to reason.
+    not touched · `refused` are named by the record but closed by the policy, or behind a link; what can be got back of
+    them is parked · `failed` path to reason.
     """
 
     plan: str
@@ -40,17 +46,32 @@ class RecoveredPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ParkedPlan:
+    """What an interrupted plan left because the policy or a link closed the place when it was to be taken back.
+
+    `paths` to where in the journal the old content is, root-relative (None: there was none, the plan made the file) ·
+    `why` by path, as it was then. `devtools/undo` of the plan takes it back once that is over.
+    """
+
+    plan: str
+    paths: dict[str, str | None]
+    why: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryReport:
     """What recovery found; empty after an orderly end."""
 
     plans: tuple[RecoveredPlan, ...] = ()
     problems: tuple[str, ...] = ()
     """Parts of the journal that could not be looked at, in words."""
+    parked: tuple[ParkedPlan, ...] = ()
+    """What this start or an earlier one had to leave; said until it is undone or the retention has passed."""
 
     @property
     def clean(self) -> bool:
         """Whether nothing had been interrupted and everything could be looked at."""
-        return not self.plans and not self.problems
+        return not self.plans and not self.problems and not self.parked
 
     def describe(self) -> list[str]:
         """One sentence a plan, for the log and for people."""
@@ -67,6 +88,14 @@ class RecoveryReport:
             if plan.refused:
                 text += f"; not touched because the policy closes them: {', '.join(plan.refused)}"
             lines.extend([text, *(f"  {path}: {why}" for path, why in plan.failed.items())])
+        for left in self.parked:
+            lines.append(
+                f"plan {left.plan} was interrupted and could not be taken back everywhere; when the way is free again, "
+                f"`devtools-lsp undo {left.plan}` does it where the files still hold what the plan wrote"
+            )
+            for path, place in left.paths.items():
+                old = f"what it held before is kept in {place}" if place is not None else "the plan made it"
+                lines.append(f"  {path}: {old} ({left.why[path]})")
         return [*lines, *self.problems]
 
 
@@ -108,7 +137,18 @@ def recover(walk: RootWalk, journal: Journal, policy: PathPolicy | None) -> Reco
             journal.prune()
         except OSError as error:
             problems.append(f"old records could not be removed from the journal: {error.strerror}")
-        return RecoveryReport(tuple(plans), tuple(problems))
+        return RecoveryReport(tuple(plans), tuple(problems), tuple(_parked(journal)))
+
+
+def _parked(journal: Journal) -> list[ParkedPlan]:
+    return [
+        ParkedPlan(
+            record.plan,
+            {entry.path: journal.place_of(record, entry) for entry in record.entries if entry.path in record.parked},
+            record.parked,
+        )
+        for record in journal.parked()
+    ]
 
 
 class _Recovery:
@@ -133,7 +173,7 @@ class _Recovery:
         reverter = Reverter(self._session.descriptor, record.id, self._open_parent)
         restored: list[str] = []
         kept: list[str] = []
-        refused: list[str] = []
+        refused: dict[str, str] = {}
         failed: dict[str, str] = {}
         reverted: list[Entry] = []
         new = False
@@ -141,42 +181,57 @@ class _Recovery:
             point("recovery:revert")
             try:
                 self._judge(entry.path)
-            except PolicyError:
-                refused.append(entry.path)
+            except PolicyError as error:
+                refused[entry.path] = error.message
                 continue
             try:
                 if record.light and reverter.landed(entry) and not reverter.displaced_other(entry):
                     new = True
                     continue
-                outcome = reverter.revert(entry)
+                became = reverter.revert(entry)
             except (OSError, DevToolsError) as error:
                 failed[entry.path] = _reason(error)
                 continue
             finally:
                 self._close_trails()
-            if outcome == "undone":
+            if became == "undone":
                 restored.append(entry.path)
-            elif outcome == "kept":
+            elif became == "kept":
                 kept.append(entry.path)
             reverted.append(entry)
             point("recovery:reverted")
+        outcome: Literal["old", "new", "stuck"] = "new" if new else "old"
         if not failed:
             if not new:
                 self._remove_directories()
             failed = self._sync(reverted)
         if failed:
-            return RecoveredPlan(
-                record.plan, "stuck", tuple(sorted(restored)), tuple(sorted(kept)), tuple(sorted(refused)), failed
-            )
-        point("recovery:forget")
-        self._session.settle(record, new=new)
+            outcome = "stuck"
+        else:
+            left = self._left(reverter, kept, refused)
+            point("recovery:forget")
+            self._session.settle(record, record if new else left)
         return RecoveredPlan(
-            record.plan,
-            "new" if new else "old",
-            tuple(sorted(restored)),
-            tuple(sorted(kept)),
-            tuple(sorted(refused)),
+            record.plan, outcome, tuple(sorted(restored)), tuple(sorted(kept)), tuple(sorted(refused)), failed
         )
+
+    def _left(self, reverter: Reverter, kept: Collection[str], refused: Mapping[str, str]) -> Record | None:
+        """The part of the record that still is of use: what could not be taken back, and what stood there before what
+        somebody else wrote. It stays as a plan that can be undone.
+        """
+        entries: list[Entry] = []
+        for entry in self._record.entries:
+            if entry.path in refused:
+                found = reverter.park(entry)
+                entries += [found] if found is not None else []
+            elif entry.path in kept and reverter.keeps(entry):
+                entries.append(entry)
+            self._close_trails()
+        if not entries:
+            return None
+        parked = {entry.path: refused[entry.path] for entry in entries if entry.path in refused}
+        # Its time of being kept begins when somebody can first read of it.
+        return msgspec.structs.replace(self._record, time=time.time(), entries=tuple(entries), parked=parked)
 
     def _judge(self, path: str, *, directory: bool = False) -> None:
         if relative_path(path, self._walk.root) != path or not path:
@@ -199,11 +254,12 @@ class _Recovery:
             self._trails.pop().close()
 
     def _remove_directories(self) -> None:
-        for directory in reversed(self._record.directories):
+        made = self._record.made or (0,) * len(self._record.directories)
+        for directory, ino in reversed(list(zip(self._record.directories, made, strict=True))):
             with contextlib.suppress(OSError, DevToolsError):
                 # Somebody may have put something there, or taken it away: then it is theirs.
                 self._judge(directory, directory=True)
-                os.rmdir(directory.rpartition("/")[2], dir_fd=self._open_parent(directory).descriptor)
+                remove_empty(directory.rpartition("/")[2], self._open_parent(directory).descriptor, ino)
             self._close_trails()
 
     def _sync(self, entries: list[Entry]) -> dict[str, str]:
@@ -232,18 +288,36 @@ def _reason(error: OSError | DevToolsError) -> str:
 
 
 def _sweep(walk: RootWalk, session: Abandoned, policy: PathPolicy) -> None:
-    """Remove temporaries that had to stand in the tree itself; only names of our own form are touched."""
-    for directory, name in session.strays():
-        path = f"{directory}/{name or '.'}" if directory else name
-        with contextlib.suppress(OSError, DevToolsError):
-            if relative_path(directory, walk.root) != directory:
-                continue
-            policy.judge(path, "delete")
-            if not name:
-                with walk.walk(directory, follow=False) as trail:
-                    if not trail.missing and trail.name:
-                        os.rmdir(trail.name, dir_fd=trail.descriptor)
-                continue
-            with walk.walk(path, follow=False) as trail:
-                if not trail.missing:
-                    os.unlink(name, dir_fd=trail.descriptor)
+    """Remove from the tree what its transactions left there beside their files; only what is of our own form."""
+    committed = {record.id: record for record in session.committed()}
+    for id_, strays in session.strays().items():
+        record = committed.get(id_)
+        needed = [entry.stage for entry in record.entries] if record is not None and record.parked else []
+        for directory, name in strays.temporaries:
+            if directory not in needed:
+                _remove_temporary(walk, policy, directory, name)
+        going = strays.emptied if record is not None else tuple((path, 0) for path in strays.made)
+        for directory, ino in going:
+            _remove_directory(walk, policy, directory, ino)
+
+
+def _remove_temporary(walk: RootWalk, policy: PathPolicy, directory: str, name: str) -> None:
+    path = f"{directory}/{name}" if directory else name
+    with contextlib.suppress(OSError, DevToolsError):
+        if relative_path(directory, walk.root) != directory:
+            return
+        policy.judge(path, "delete")
+        with walk.walk(path, follow=False) as trail:
+            if not trail.missing:
+                os.unlink(name, dir_fd=trail.descriptor)
+
+
+def _remove_directory(walk: RootWalk, policy: PathPolicy, path: str, ino: int) -> None:
+    with contextlib.suppress(OSError, DevToolsError):
+        if not path or relative_path(path, walk.root) != path:
+            return
+        policy.judge(path, "delete", directory=True)
+        with walk.walk(path, follow=False) as trail:
+            policy.judge(path, "delete", trail.identities, directory=True)
+            if not trail.missing and trail.name:
+                remove_empty(trail.name, trail.descriptor, ino)

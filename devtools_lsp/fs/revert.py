@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable
 from typing import Literal
 
+import msgspec
+
 from devtools_lsp.errors import PolicyError, StepFailedError
 from devtools_lsp.fs.journal import stray_name
 from devtools_lsp.fs.records import Entry, Image
@@ -81,6 +83,36 @@ class Reverter:
             return "kept"
         return "undone"
 
+    def park(self, entry: Entry) -> Entry | None:
+        """What to keep of an entry whose place is closed; None when nothing of it landed, as far as can be seen.
+
+        If the swap took out what a person had just written, theirs becomes the before-image, since that is what
+        belongs there. Touches nothing in the tree. Raises OSError.
+        """
+        if self._stands_as_before(entry):
+            return None
+        old = f"{self._id}.old.{entry.n}"
+        name = self._name_in_session(entry)
+        came_out = _print_or_other(name, self._session) if name is not None else None
+        if _has_inode(came_out, entry.after):
+            return None  # The new file is still where it was staged.
+        if entry.swapped and came_out is None:
+            return None
+        if entry.before is None:
+            return entry
+        if isinstance(came_out, Print) and not _known(came_out, entry.before) and name is not None and name != old:
+            os.rename(name, old, src_dir_fd=self._session, dst_dir_fd=self._session)
+        image = _print_or_other(old, self._session)
+        if isinstance(image, Print) and image.ino != entry.before.ino and image.sha256 != entry.before.sha256:
+            return msgspec.structs.replace(entry, before=Image.of(image))
+        return entry if isinstance(image, Print) else None
+
+    def keeps(self, entry: Entry) -> bool:
+        """Whether an entry's before-image is there."""
+        return entry.before is not None and isinstance(
+            _print_or_other(f"{self._id}.old.{entry.n}", self._session), Print
+        )
+
     def landed(self, entry: Entry) -> bool | None:
         """Whether the entry's new state is on the disk; None when the disk does not say."""
         try:
@@ -132,6 +164,23 @@ class Reverter:
             return "kept"
         os.unlink(aside, dir_fd=place)
         return "undone"
+
+    def _stands_as_before(self, entry: Entry) -> bool:
+        """Whether the place holds what it held before; False also when it cannot be looked at."""
+        try:
+            trail = self._open_parent(entry.path)
+            current = None if trail.missing else _print_or_other(entry.path.rpartition("/")[2] or ".", trail.descriptor)
+        except (OSError, PolicyError):
+            return False
+        return current is None if entry.before is None else _known(current, entry.before)
+
+    def _name_in_session(self, entry: Entry) -> str | None:
+        """Where the session has the new file until it is placed, and what it displaced then; None = in the tree."""
+        if entry.stage is not None:
+            return None
+        if entry.swapped:
+            return f"{self._id}.old.{entry.n}"
+        return f"{self._id}.{'gone' if entry.after is None else 'new'}.{entry.n}"
 
     def _staged(self, entry: Entry, directory: int) -> tuple[str, int]:
         """Where the new file was staged, and where the old one is after a swap."""

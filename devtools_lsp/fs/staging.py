@@ -108,6 +108,12 @@ def inode_at(name: str, directory: int) -> int | None:
         return None
 
 
+def remove_empty(name: str, directory: int, ino: int) -> None:
+    """Remove a directory if it is empty and still of this inode (0 = any); raises OSError when something is in it."""
+    if ino in (0, inode_at(name, directory)):
+        os.rmdir(name, dir_fd=directory)
+
+
 def write_staged(name: str, directory: int, data: bytes, *, like: int | None, mode: int | None = None) -> int:
     """Create `name` with `data`, durably, and return its inode; an existing name is an error.
 

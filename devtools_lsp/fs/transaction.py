@@ -80,9 +80,9 @@ class Transaction:
                 self._judge(net.effects, directories, parents)
                 if self._witness is not None:
                     self._witness.begins()
-                if net.effects or directories:
+                if net.effects or directories or net.emptied:
                     carrier = Carrier(parents, self._journal, self._prints)
-                    carrier.carry_out(plan, net.effects, directories)
+                    carrier.carry_out(plan, net.effects, directories, net.emptied)
             except OSError as error:
                 raise refusal(error, self._doing, self._failing) from error
             except PartlyLandedError as error:
@@ -91,8 +91,10 @@ class Transaction:
                 raise
 
     def _resolve(self, mutation: Mutation, parents: OpenParents) -> Mutation:
-        access: Access = "delete" if mutation.kind == "delete" else "create" if mutation.expect is None else "write"
-        target = self._resolve_path(mutation.path, access, parents, directory=mutation.kind == "mkdir")
+        access: Access = "create" if mutation.expect is None else "write"
+        if mutation.kind in ("delete", "rmdir"):
+            access = "delete"
+        target = self._resolve_path(mutation.path, access, parents, directory=mutation.kind in ("mkdir", "rmdir"))
         if mutation.source is None:
             return mutation if target == mutation.path else replace(mutation, path=target)
         return replace(mutation, path=target, source=self._resolve_path(mutation.source, "delete", parents))

@@ -14,22 +14,27 @@ from dataclasses import dataclass
 import msgspec
 
 from devtools_lsp.core.workspace import sha256
-from devtools_lsp.errors import BadArgumentError, PolicyError
+from devtools_lsp.errors import BadArgumentError, PolicyError, StepFailedError
 from devtools_lsp.fs.journal import Journal
+from devtools_lsp.fs.layout import ancestors
 from devtools_lsp.fs.records import Image, Record
 from devtools_lsp.fs.staging import open_regular, read_all
 from devtools_lsp.ports import Mutation
 
 Look = Callable[[str], str | None]
-"""The SHA-256 of the file at a path, None when absent; anything else (a directory, a link) is some other text."""
+"""The SHA-256 of the file at a path, None when absent; raises DevToolsError for anything else (a directory, a link)."""
+
+LookAtDirectory = Callable[[str], int | None]
+"""The inode of the directory at a path; None for anything else, and for what cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndoPlan:
     """How to take a plan back.
 
-    `mutations` with their `expect`, in writing order (renames, deletions, writes) · `conflicts` path to why it is
-    left alone, sorted. When `mutations` is empty nothing can be taken back.
+    `mutations` with their `expect`, in writing order (renames, deletions, writes), then the directories that go if
+    they are empty in the end · `conflicts` path to why it is left alone, sorted. When `mutations` is empty nothing can
+    be taken back.
     """
 
     plan: str
@@ -39,7 +44,7 @@ class UndoPlan:
     @property
     def targets(self) -> tuple[str, ...]:
         """Every path that the mutations touch, both ends of moves, sorted."""
-        touched = {mutation.path for mutation in self.mutations}
+        touched = {mutation.path for mutation in self.mutations if mutation.kind != "rmdir"}
         touched |= {mutation.source for mutation in self.mutations if mutation.source is not None}
         return tuple(sorted(touched))
 
@@ -55,12 +60,13 @@ class _Net:
     disturbed: bool = False
 
 
-def plan_undo(journal: Journal, plan: str | None, look: Look) -> UndoPlan:
+def plan_undo(journal: Journal, plan: str | None, look: Look, look_at_directory: LookAtDirectory) -> UndoPlan:
     """The undo of a plan, by default of the last one that was neither undone nor is an undo itself.
 
     Raises BadArgumentError (`notFound`) when no such plan is kept.
     """
-    chosen = _choose(journal.records(), plan)
+    records = journal.records()
+    chosen = _choose(records, plan)
     net = _net(chosen)
     conflicts = {path: why for path, entry in net.items() if (why := _obstacle(journal, path, entry, look))}
     for path, entry in net.items():
@@ -72,7 +78,9 @@ def plan_undo(journal: Journal, plan: str | None, look: Look) -> UndoPlan:
         elif partner in conflicts:
             conflicts.setdefault(path, f"it came from {partner!r}, which is left alone")
     free = {path: entry for path, entry in net.items() if path not in conflicts}
-    return UndoPlan(chosen[0].plan, _mutations(journal, free), dict(sorted(conflicts.items())))
+    mutations = _mutations(journal, free)
+    emptied = _emptied(records, chosen[0].plan, mutations, look_at_directory)
+    return UndoPlan(chosen[0].plan, (*mutations, *emptied), dict(sorted(conflicts.items())))
 
 
 def mark_undone(journal: Journal, plan: str, by: str) -> None:
@@ -132,7 +140,12 @@ def _net(records: Sequence[Record]) -> dict[str, _Net]:
 def _obstacle(journal: Journal, path: str, entry: _Net, look: Look) -> str | None:
     if entry.disturbed:
         return "someone changed it between two writes of the plan"
-    found = look(path)
+    try:
+        found = look(path)
+    except (PolicyError, StepFailedError) as error:
+        if error.reason == "isDirectory":
+            return "someone changed it since"
+        return f"what is there now cannot be looked at: {error.message}"
     if found != _sha(entry.after):
         if found is None:
             return "someone deleted it since"
@@ -164,6 +177,32 @@ def _mutations(journal: Journal, net: dict[str, _Net]) -> tuple[Mutation, ...]:
             data = _kept(journal, entry)
             writes.append(Mutation("write", path, data, expect=_sha(entry.after), mode=entry.before.mode))
     return (*moves, *deletions, *writes)
+
+
+def _emptied(
+    records: Sequence[Record], plan: str, mutations: Sequence[Mutation], look: LookAtDirectory
+) -> list[Mutation]:
+    """The directories that a plan made and that its undo may leave empty; also those of plans undone before it, whose
+    files were in the way then.
+    """
+    landed = {record.plan for record in records}
+    left = {above for mutation in mutations for path in _leaves(mutation) for above in ancestors(path)}
+    made = {
+        path: ino
+        for record in records
+        if record.plan == plan or record.undone_by in landed
+        for path, ino in zip(record.directories, record.made, strict=False)
+        if path in left and look(path) == ino
+    }
+    innermost_first = sorted(made, key=lambda path: (-path.count("/"), path))
+    return [Mutation("rmdir", path, expect=str(made[path])) for path in innermost_first]
+
+
+def _leaves(mutation: Mutation) -> list[str]:
+    """Where a mutation takes a file away."""
+    if mutation.kind == "rename":
+        return [mutation.source or ""]
+    return [mutation.path] if mutation.kind == "delete" else []
 
 
 def _kept(journal: Journal, entry: _Net) -> bytes:

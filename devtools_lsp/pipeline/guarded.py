@@ -42,15 +42,15 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Reversal:
-    """What an undo would do: `mutations` in order, and what a person is shown of it."""
+    """What an undo would do: `mutations` in order, directories that empty last, and what a person is shown of it."""
 
     plan: str
     mutations: tuple[Mutation, ...]
     written: tuple[Written, ...]
     preview: Callable[[], Awaitable[Preview]]
     landed: tuple[LandedFile, ...] = ()
-    kept: tuple[str, ...] = ()
-    """Files that do not hold what the plan wrote any more; nothing of theirs is touched."""
+    kept: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Files that do not hold what the plan wrote any more, each with why; nothing of theirs is touched."""
 
 
 class Guarded:
@@ -156,17 +156,20 @@ class Guarded:
         """Ask `undo` once about a reversal, then land it through the gauntlet like any other write."""
         self.require_writable("undo")
         parts = self._parts
-        paths = _paths_of(reversal.mutations)
+        # The directories that go are parts of paths that are judged and shown already.
+        files = [mutation for mutation in reversal.mutations if mutation.kind != "rmdir"]
+        paths = _paths_of(files)
         landed: list[Mutation] = []
         try:
-            if not reversal.mutations:
+            if not files:
+                kept = "; ".join(f"{path}: {why}" for path, why in reversal.kept.items())
                 raise ConflictError(
                     f"undo: no file of plan {reversal.plan} still holds what the plan wrote"
-                    f"{': ' + ', '.join(reversal.kept) if reversal.kept else ''}; nothing was changed",
+                    f"{f' ({kept})' if kept else ''}; nothing was changed",
                     reason="stale",
-                    paths=reversal.kept,
+                    paths=tuple(reversal.kept),
                 )
-            for mutation in reversal.mutations:
+            for mutation in files:
                 await parts.gauntlet.screen(mutation.path, "delete" if mutation.kind == "delete" else "write")
             require_clean_buffers(parts, "undo", paths)
             created = [m.path for m in reversal.mutations if m.kind == "write" and m.expect is None]

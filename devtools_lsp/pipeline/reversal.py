@@ -68,7 +68,8 @@ async def undo(parts: PipelineParts, guarded: Guarded, plan: str | None, caller:
         undoing = await file_system.undo_plan(plan)
     except BadArgumentError as error:
         raise error.at(step="undo") from None
-    entries = await _entries(parts, undoing.mutations)
+    changes = [mutation for mutation in undoing.mutations if mutation.kind != "rmdir"]
+    entries = await _entries(parts, changes)
 
     async def preview() -> Preview:
         return diff_of(parts, Proposal(Workspace(), tuple(entries)))
@@ -76,10 +77,10 @@ async def undo(parts: PipelineParts, guarded: Guarded, plan: str | None, caller:
     reversal = Reversal(
         plan=undoing.plan,
         mutations=undoing.mutations,
-        written=tuple(_written(mutation) for mutation in undoing.mutations),
+        written=tuple(_written(mutation) for mutation in changes),
         preview=preview,
         landed=tuple(_landed(entry) for entry in entries),
-        kept=tuple(undoing.conflicts),
+        kept=undoing.conflicts,
     )
     await file_system.mark_undone(undoing.plan, caller.who.plan)
     result = await guarded.undo(reversal, {"plan": plan} if plan is not None else {}, caller)

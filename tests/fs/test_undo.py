@@ -63,7 +63,8 @@ async def test_a_plan_is_taken_back_whole(tree, handle):
 async def test_mutations_come_in_writing_order_and_expect_what_the_plan_wrote(handle):
     await everything(handle)
     undo = await handle.file_system.undo_plan("p")
-    assert [mutation.kind for mutation in undo.mutations] == ["rename", "rename", "delete", "write", "write", "write"]
+    kinds = ["rename", "rename", "delete", "write", "write", "write", "rmdir"]
+    assert [mutation.kind for mutation in undo.mutations] == kinds
     assert all(mutation.expect != "unchecked" for mutation in undo.mutations)
 
 
@@ -118,7 +119,9 @@ async def test_something_else_in_the_place_is_left_alone(tree, handle, kind):
     )
     undo = await handle.file_system.undo_plan()
     assert undo.mutations == ()
-    assert undo.conflicts == {"edit.txt": "someone changed it since"}
+    said = {"directory": "someone changed it since", "link": "symbolic link", "fifo": "not a regular file"}
+    assert list(undo.conflicts) == ["edit.txt"]
+    assert said[kind] in undo.conflicts["edit.txt"]
 
 
 async def test_several_writes_of_one_plan_are_taken_back_as_one(tree, handle):
@@ -337,3 +340,105 @@ async def test_undo_of_a_created_and_of_a_deleted_file(tree, handle, opened):
     await take_back(again, "made", by="u2")
     assert tree.files() == BEFORE
     assert (tree.root / "drop.sh").stat().st_mode & 0o777 == 0o755
+
+
+# -- directories that a plan made --------------------------------------------------------------------------------
+
+
+async def made_deep(handle, plan="p"):
+    await commit(
+        handle,
+        plan,
+        Mutation("write", "docs/deep/new.md", b"n", expect=None),
+        Mutation("write", "docs/top.md", b"t", expect=None),
+        Mutation("rename", "lib/x/moved.txt", source="move.txt", expect=sha256(b"m0")),
+        Mutation("write", "edit.txt", b"e1", expect=sha256(b"e0")),
+    )
+
+
+async def test_the_directories_that_a_plan_made_go_with_their_files(tree, handle):
+    (tree.root / "empty").mkdir()
+    (tree.root / "old").mkdir()
+    await made_deep(handle)
+    await commit(handle, "q", Mutation("write", "old/new.md", b"n", expect=None))
+    await take_back(handle, "q", by="u1")
+    await take_back(handle, "p", by="u2")
+    assert tree.files() == BEFORE
+    assert tree.directories() == {"empty", "old"}
+    assert tree.litter() == []
+    await take_back(handle, "u2", by="u3")
+    assert set(tree.files()) >= {"docs/deep/new.md", "docs/top.md", "lib/x/moved.txt"}
+
+
+async def test_a_single_new_file_takes_its_directories_along(tree, handle):
+    await commit(handle, "p", Mutation("write", "a/b/c/f.txt", b"x", expect=None))
+    await take_back(handle)
+    assert tree.files() == BEFORE
+    assert tree.directories() == set()
+
+
+async def test_a_directory_that_somebody_uses_stays(tree, handle):
+    await made_deep(handle)
+    (tree.root / "docs/deep/theirs.md").write_bytes(b"a person's")
+    (tree.root / "lib/x/empty").mkdir()
+    await take_back(handle)
+    assert tree.files() == {**BEFORE, "docs/deep/theirs.md": b"a person's"}
+    assert tree.directories() == {"docs", "docs/deep", "lib", "lib/x", "lib/x/empty"}
+
+
+async def test_a_directory_that_somebody_made_anew_stays(tree, handle):
+    """The same name and empty in the end, but not the one that the plan made."""
+    await commit(handle, "p", Mutation("write", "docs/new.md", b"n", expect=None))
+    (tree.root / "docs").rename(tree.root / "theirs")
+    (tree.root / "docs").mkdir()
+    (tree.root / "theirs/new.md").rename(tree.root / "docs/new.md")
+    await take_back(handle)
+    assert tree.files() == BEFORE
+    assert tree.directories() == {"docs", "theirs"}
+
+
+async def test_what_a_later_plan_kept_alive_goes_with_that_plan(tree, handle):
+    """Undone out of order: the first plan's directory cannot go with it, so it goes with what was in the way."""
+    await commit(handle, "p", Mutation("write", "docs/new.md", b"n", expect=None))
+    await commit(handle, "q", Mutation("write", "docs/other.md", b"o", expect=None))
+    await take_back(handle, "p", by="u1")
+    assert tree.directories() == {"docs"}
+    await take_back(handle, "q", by="u2")
+    assert tree.directories() == set()
+
+
+async def test_the_removal_of_a_directory_says_which_one(handle):
+    with pytest.raises(BadArgumentError, match="which directory"):
+        await commit(handle, "p", Mutation("rmdir", "docs"))
+
+
+async def test_only_empty_directories_are_removed(tree, handle):
+    await made_deep(handle)
+    inodes = {path: str((tree.root / path).stat().st_ino) for path in ("docs", "docs/deep", "lib", "lib/x")}
+    mutations = [Mutation("rmdir", path, expect=ino) for path, ino in inodes.items()]
+    await commit(handle, "q", *mutations, Mutation("rmdir", "nowhere", expect="1"))
+    assert tree.directories() == set(inodes)
+
+
+async def test_a_kill_at_every_step_of_an_undo_leaves_no_directory_alone(tree, sha, crasher, opened):
+    """I7: with the files the directories go, and without them they stay."""
+    for count in range(1, 80):
+        tree.fill(BEFORE)
+        handle = opened()
+        await made_deep(handle, f"p{count}")
+        after, directories = tree.files(), tree.directories()
+        undo = await handle.file_system.undo_plan(f"p{count}")
+        handle.close()
+        request = {"do": "commit", "root": tree.root, "plan": f"u{count}", "mutations": list(undo.mutations)}
+        status = crasher.run(**request, fault=f"journal:*#{count}:kill")
+        handle = opened()
+        assert (tree.files(), tree.directories()) in ((BEFORE, set()), (after, directories)), count
+        assert tree.litter() == []
+        if tree.files() != BEFORE:
+            await take_back(handle, f"p{count}", by=f"v{count}")
+        assert (tree.files(), tree.directories()) == (BEFORE, set())
+        handle.close()
+        if status == 0:
+            break
+    else:
+        pytest.fail("the undo never came to its end")
