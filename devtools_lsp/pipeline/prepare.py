@@ -139,7 +139,40 @@ async def _screen_named(parts: PipelineParts, steps: Sequence[CompiledStep], nam
     """Policy and links for every path that is spelled out, before existence is looked at."""
     for step in steps:
         await _screen_together(parts, step.step, _spelled_out(step, named))
+    for step, arriving in _arriving_together(steps):
+        await _screen_together(parts, step.step, arriving)
     await _screen_together(parts, "acquire", dict.fromkeys(named, "read"))
+
+
+def _arriving_together(steps: Sequence[CompiledStep]) -> list[tuple[CompiledStep, dict[str, Access]]]:
+    """The writes of a plan that land what its patches made, each with all that will have come into being by then."""
+    found: list[tuple[CompiledStep, dict[str, Access]]] = []
+    waiting: dict[str, Access] = {}
+    there: dict[str, Access] = {}
+    for step in steps:
+        if step.patch is not None:
+            for path, access in _accesses(step.patch).items():
+                if access == "create":
+                    waiting[path] = access
+                elif access == "delete":
+                    waiting.pop(path, None)
+                    there.pop(path, None)
+        elif isinstance(step.arguments, WriteArguments):
+            written = [path for path in waiting if _selects(step.arguments.paths, path)]
+            there.update((path, waiting.pop(path)) for path in written)
+            if written:
+                found.append((step, dict(there)))
+    return found
+
+
+def _selects(entries: Sequence[str] | None, path: str) -> bool:
+    """Whether the `paths` of a step cover a path; what is not a pattern after all is refused when the step runs."""
+    if entries is None or path in entries:
+        return True
+    try:
+        return any(PathPattern.parse(entry).matches(path, dot_names=False) for entry in entries if is_pattern(entry))
+    except BadArgumentError:
+        return False
 
 
 def _spelled_out(step: CompiledStep, named: Sequence[str]) -> dict[str, Access]:

@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,6 +149,59 @@ async def test_what_would_be_a_repository_only_as_a_whole_is_not_asked_about(ent
         await entrance.call("apply_patch", patch=envelope(*[line for name in files for line in (name, "+x")]))
     assert (refused.value.code, refused.value.reason) == ("E_DEV_POLICY", "protected")
     assert entrance.questions == []
+
+
+def added(*names: str) -> dict[str, Any]:
+    return {"step": "apply_patch", "args": {"patch": envelope(*[x for name in names for x in (name, "+x")])}}
+
+
+ADD_HEAD = added("*** Add File: bare/HEAD")
+ADD_REST = added("*** Add File: bare/objects/x", "*** Add File: bare/refs/x")
+WRITE: dict[str, Any] = {"step": "write", "args": {}}
+
+
+def only(*paths: str) -> dict[str, Any]:
+    return {"step": "write", "args": {"paths": list(paths)}}
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        pytest.param([ADD_HEAD, ADD_REST, WRITE], id="one write"),
+        pytest.param([ADD_HEAD, WRITE, ADD_REST, WRITE], id="a write between"),
+        pytest.param([ADD_HEAD, ADD_REST, only("bare/HEAD"), only("bare/objects/x", "bare/refs/*")], id="in parts"),
+    ],
+)
+async def test_patches_that_make_a_repository_only_together_are_not_asked_about(entrances, ops):
+    """Nothing is asked for what cannot land: also when no single step, but what is written in the end, is harmful."""
+    entrance: Entrance = entrances["reject"]
+    entrance.questions.clear()
+    with pytest.raises(DevToolsError) as refused:
+        await entrance.call("dev_plan", "composite", paths=[], ops=ops)
+    assert (refused.value.code, refused.value.reason, refused.value.step) == ("E_DEV_POLICY", "protected", "write")
+    assert "bare/" in (refused.value.path or "")
+    assert entrance.questions == []
+    assert not (entrance.root / "bare").exists()
+
+
+@pytest.mark.parametrize(
+    ("ops", "left"),
+    [
+        pytest.param(
+            [ADD_HEAD, {"step": "apply_patch", "args": {"patch": envelope("*** Delete File: bare/HEAD")}}, ADD_REST],
+            {"objects/x", "refs/x"},
+            id="taken back",
+        ),
+        pytest.param([ADD_HEAD, ADD_REST, only("bare/HEAD")], {"HEAD"}, id="a part only"),
+    ],
+)
+async def test_a_repository_that_never_lands_is_no_reason_to_refuse(tmp_path: Path, ops, left):
+    entrance = enter(build(tmp_path), symlinks="reject")
+    ops = ops if ops[-1]["step"] == "write" else [*ops, WRITE]
+    await entrance.call("dev_plan", "composite", paths=[], ops=ops)
+    bare = entrance.root / "bare"
+    assert {str(path.relative_to(bare)) for path in bare.rglob("*") if path.is_file()} == left
+    entrance.close()
 
 
 async def refusals(entrance: Entrance, path: str) -> set[tuple[str, str | None]]:

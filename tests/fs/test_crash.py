@@ -281,11 +281,16 @@ def test_forged_strays_remove_nothing(tree, mutations, crasher, opened):
     request = {"do": "commit", "root": tree.root, "plan": "p", "mutations": list(mutations)}
     assert crasher.run(**request, fault="journal:stage:kill") == -9
     [session] = [path for path in (tree.root / ".devtools").iterdir() if path.is_dir()]
-    forged = [["", "a.txt"], ["src", "b.py"], [".vscode", ""], ["../" + tree.root.name, "a.txt"], ["src", "../a.txt"]]
+    above = "../" + tree.root.name
+    forged = {
+        "temporaries": [["", "a.txt"], ["src", "b.py"], [".vscode", ""], [above, "a.txt"], ["src", "../a.txt"]],
+        "made": [".vscode", "src", f"{above}/empty", "", "."],
+        "emptied": [["empty", (tree.root / "empty").stat().st_ino]],
+    }
     (session / "01796077003709934480-ed064711.strays").write_text(json.dumps(forged))
     opened()
     assert tree.files() == BEFORE
-    assert (tree.root / ".vscode").is_dir()
+    assert tree.directories() == {".vscode", "src", "empty"}
 
 
 def test_without_a_policy_what_was_interrupted_is_left_for_a_start_that_has_one(tree, mutations, crasher, opened):
