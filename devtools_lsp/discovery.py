@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from devtools_lsp.errors import InvalidConfigError, PolicyError, WaitTimeoutError
+from devtools_lsp.errors import DevToolsError, InvalidConfigError, PolicyError, StepFailedError, WaitTimeoutError
 
 MARKERS = ("devtools.toml", "pyproject.toml", ".git")
 SOCKET_VARIABLE = "DEVTOOLS_LSP_SOCKET"
@@ -55,9 +55,15 @@ def checked_root(root: Path | str, how: str = "with --root DIR") -> Path:
     real = Path(os.path.realpath(root))
     if not real.is_dir():
         raise InvalidConfigError(f"the root {real} is not a directory; name an existing one {how}")
-    if real == Path(real.anchor) or any(_same_directory(real, home) for home in _homes()):
+    if is_too_wide(real):
         raise InvalidConfigError(f"the root may not be {real}: it is too wide; name a project {how}")
     return real
+
+
+def is_too_wide(root: Path | str) -> bool:
+    """Whether an absolute path is `/` or the home directory, which no root may be."""
+    path = Path(root)
+    return path == Path(path.anchor) or any(_same_directory(path, home) for home in _homes())
 
 
 def _homes() -> list[Path]:
@@ -277,12 +283,14 @@ def lock_holder(path: Path) -> int | None:
 # -- starting one ------------------------------------------------------------------------------------------------
 
 
-class NotRunningError(InvalidConfigError):
+class NotRunningError(StepFailedError):
     """No daemon runs for the root, and none was to be started."""
 
 
-class StartFailedError(InvalidConfigError):
+class StartFailedError(StepFailedError):
     """A daemon was started and did not come up; the message carries its own words."""
+
+    default_retry = "no"
 
 
 class Starting:
@@ -367,7 +375,13 @@ def connect_or_start(
         except NotADirectoryError as error:
             raise InvalidConfigError(f"the socket path {path} leads through a file: {error.strerror}") from None
         if not start:
-            raise NotRunningError(f"no daemon runs for {root}; start one with `devtools-lsp serve --root {root}`")
+            import shlex
+
+            raise NotRunningError(
+                f"no daemon runs for {root}; `devtools-lsp serve --root {shlex.quote(str(root))}` starts one, and so "
+                "does the first call of an agent, an editor or `devtools-lsp call`",
+                reason="notFound",
+            )
         if starting is None:
             starting = spawn_daemon(root, command)
         elif starting.exit_code is not None and lock_holder(lock_path(path)) is None:
@@ -385,5 +399,21 @@ def _connect_after_all(path: Path, starting: Starting) -> socket.socket:
     try:
         return connect(path)
     except (FileNotFoundError, ConnectionRefusedError):
-        said = starting.output() or "(nothing)"
-        raise StartFailedError(f"the daemon ended with code {starting.exit_code} and said:\n{said}") from None
+        raise _why_it_ended(starting) from None
+
+
+def _why_it_ended(starting: Starting) -> DevToolsError:
+    """The error that the daemon ended with, where its last line is one; else all that it said."""
+    import json
+
+    said = starting.output()
+    try:
+        told = json.loads(said.rpartition("\n")[2])
+    except ValueError:
+        told = None
+    if isinstance(told, dict) and "code" in told and "message" in told:
+        return DevToolsError.from_wire({**told, "message": f"the daemon did not start: {told['message']}"})  # pyright: ignore[reportUnknownArgumentType]
+    return StartFailedError(
+        f"the daemon ended with code {starting.exit_code} and said:\n{said or '(nothing)'}\n"
+        f"Its log is {starting.log_path}; `devtools-lsp doctor` examines the configuration"
+    )

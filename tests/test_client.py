@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ from devtools_lsp.errors import (
     BadArgumentError,
     CallCancelledError,
     ConflictError,
+    DevToolsError,
     PolicyError,
     WaitTimeoutError,
     WorkspaceBoundsError,
@@ -161,6 +163,21 @@ async def test_cancelling_the_caller_cancels_the_call():
         assert await client.call("echo") == {}
 
 
+async def test_a_call_that_is_stopped_waits_for_what_had_landed():
+    async with toy_daemon(QUICK) as toy, await connect(toy.root) as client:
+        stop = asyncio.Event()
+        task = asyncio.create_task(client.call("wait", stop=stop))
+        await toy.until(lambda: toy.agents.started == 1)
+        stop.set()
+        with pytest.raises(CallCancelledError, match="cancelled by the caller") as caught:
+            await task
+        assert caught.value.written == [{"path": "a.py", "kind": "modified"}]
+        # One that has its answer already is not spoilt, and one that is never stopped ends as ever.
+        assert await client.call("echo", {"a": 1}, stop=asyncio.Event()) == {"a": 1}
+        with pytest.raises(WaitTimeoutError, match="took longer"):
+            await client.call("wait", timeout_s=0.05, stop=asyncio.Event())
+
+
 async def test_a_daemon_that_ends_gracefully_answers_first():
     async with toy_daemon(QUICK) as toy, await connect(toy.root) as client:
         task = asyncio.create_task(client.call("wait"))
@@ -220,8 +237,9 @@ async def test_a_closed_client_says_so():
 
 
 async def test_none_runs_and_none_is_wanted(root: Path):
-    with pytest.raises(discovery.NotRunningError, match="devtools-lsp serve --root"):
+    with pytest.raises(discovery.NotRunningError, match="devtools-lsp serve --root") as caught:
         await connect(root, start=False)
+    assert (caught.value.code, caught.value.reason) == ("E_DEV_STEP_FAILED", "notFound")
 
 
 async def test_a_daemon_is_started_when_none_runs_and_shared_afterwards(start_toys: Path):
@@ -247,6 +265,16 @@ async def test_a_daemon_that_does_not_come_up_is_quoted(root: Path, monkeypatch:
     with pytest.raises(discovery.StartFailedError, match=r"code 2 and said:\ndevtools\.toml, line 3: no such key"):
         await connect(root)
     assert (discovery.state_directory(root) / "daemon.log").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_daemon_that_ends_with_an_error_of_ours_is_that_error(root: Path, monkeypatch: pytest.MonkeyPatch):
+    """One object, not an object quoted in another one's message."""
+    told = {"code": "E_INVALID_DEV_PIPELINE_CONFIG", "message": "devtools.toml: bad", "retry": "no", "path": "x"}
+    failing = [sys.executable, "-c", f"import sys; print('a warning'); print({json.dumps(told)!r}); sys.exit(2)"]
+    monkeypatch.setattr(discovery, "daemon_command", lambda _of: failing)
+    with pytest.raises(DevToolsError) as caught:
+        await connect(root)
+    assert caught.value.to_wire() == {**told, "message": "the daemon did not start: devtools.toml: bad"}
 
 
 async def test_a_daemon_that_is_never_ready_is_a_bounded_wait(root: Path, monkeypatch: pytest.MonkeyPatch):

@@ -7,14 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from devtools_lsp.cli.options import RootOption, checked_root, run
+from devtools_lsp.cli.options import RootOption, SessionOption, checked_root, run
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("mcp", help="Serve the tools of a root over MCP on stdin and stdout; starts the daemon if none runs.")(
-        mcp
-    )
+    app.command("mcp")(mcp)
 
 
 def mcp(
@@ -23,11 +21,12 @@ def mcp(
         Literal["granular", "composite", "workspace"],
         typer.Option("--surface", help="granular (default), composite for frontier models, or workspace."),
     ] = "granular",
-    session: Annotated[
-        str | None, typer.Option("--session", help="Ties what was read to a name that outlives this process.")
-    ] = None,
+    session: SessionOption = None,
 ) -> None:
-    """Ends when stdin closes; exit code 2 when the root or the installation is not fit."""
+    """Serve the tools of a root over MCP on stdin and stdout; starts the daemon when none runs.
+
+    Ends when stdin closes; exit code 2 when the root or the installation is not fit.
+    """
     found = checked_root(root)
     logging.basicConfig(level=logging.WARNING, format="devtools-lsp mcp: %(message)s")
     from devtools_lsp.mcp_bridge import serve_mcp

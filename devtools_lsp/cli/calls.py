@@ -1,4 +1,4 @@
-"""Commands that do what an agent does: call, plan, undo, status, stop."""
+"""Commands that do what an agent does: call, plan, undo, tools; and status and stop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from devtools_lsp import discovery
+from devtools_lsp.cli.calling import Request, send
 from devtools_lsp.cli.options import (
     EXIT_ERROR_DIAGNOSTICS,
     EXIT_OK,
     JsonOption,
     RootOption,
+    SessionOption,
     Terminal,
     checked_root,
     read_json,
@@ -20,21 +22,18 @@ from devtools_lsp.cli.options import (
     run,
     tell_version,
 )
-from devtools_lsp.errors import BadArgumentError
+from devtools_lsp.errors import BadArgumentError, NotReadError
 
 AgentOption = Annotated[str, typer.Option("--agent", help="The name that the gate, people and the log see.")]
-SessionOption = Annotated[str | None, typer.Option("--session", help="Ties what was read to a name across calls.")]
-SurfaceOption = Annotated[str, typer.Option("--surface", help="granular, composite or workspace.")]
+SurfaceOption = Annotated[
+    str, typer.Option("--surface", help="Which set of tools: granular, composite or workspace; see `tools`.")
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("call", help="Call one tool; starts the daemon when none runs.")(call)
-    app.command("plan", help="Run a plan of several steps in one call.")(plan)
-    app.command("undo", help="Revert the last plan, or the one named, where its files still hold what it wrote.")(undo)
-    app.command("tools", help="List the tools of a surface with their schemas.")(tools)
-    app.command("status", help="Show the daemon, its engines and what waits.")(status)
-    app.command("stop", help="Stop the daemon of this root.")(stop)
+    for command in (call, plan, undo, tools, status, stop):
+        app.command()(command)
 
 
 def call(
@@ -46,18 +45,24 @@ def call(
     surface: SurfaceOption = "granular",
     as_json: JsonOption = False,
 ) -> None:
-    """Exit code 0 = ok, 1 = done with error diagnostics, 2 = refused or failed (the error object on stderr)."""
+    """Call one tool; starts the daemon when none runs.
+
+    `devtools-lsp tools` lists the tools with an example of each. Exit code 0 = ok, 1 = done with error diagnostics,
+    2 = refused or failed (the error object on stderr), 130 = interrupted (with what had landed).
+    """
     arguments = read_json(args, "--args")
     found = checked_root(root)
 
-    async def work() -> dict[str, Any]:
-        from devtools_lsp.client import connect
+    async def ask(request: Request) -> dict[str, Any]:
+        try:
+            return await request.client.call(tool, arguments, progress=request.progress, stop=request.stop)
+        except NotReadError as error:
+            if session is not None:
+                raise
+            hint = "each `devtools-lsp call` is a session of its own, so give both calls the same --session NAME"
+            raise NotReadError(f"{error.message}; {hint}", step=error.step, path=error.path) from None
 
-        async with await connect(found, name=agent, session=session, surface=_surface(surface)) as client:
-            tell_version(client)
-            return await client.call(tool, arguments, progress=WaitingLines())
-
-    _finish(run(work()), as_json)
+    _finish(run(send(found, ask, agent=agent, session=session, surface=_surface(surface))), as_json)
 
 
 def plan(
@@ -69,18 +74,18 @@ def plan(
     agent: AgentOption = "terminal",
     as_json: JsonOption = False,
 ) -> None:
-    """Exit codes as for `call`."""
+    """Run a plan of several steps in one call: in memory, and saved at its `write` steps.
+
+    For example: devtools-lsp plan 'src/**/*.py' --ops '[{"step": "lint", "args": {"fix": true}}, {"step": "check"},
+    {"step": "write"}]'. Exit codes as for `call`.
+    """
     steps = read_json(ops, "--ops")
     found = checked_root(root)
 
-    async def work() -> dict[str, Any]:
-        from devtools_lsp.client import connect
+    async def ask(request: Request) -> dict[str, Any]:
+        return await request.client.ops(paths or [], steps, progress=request.progress, stop=request.stop)
 
-        async with await connect(found, name=agent, surface="composite") as client:
-            tell_version(client)
-            return await client.ops(paths or [], steps, progress=WaitingLines())
-
-    _finish(run(work()), as_json)
+    _finish(run(send(found, ask, agent=agent, surface="composite")), as_json)
 
 
 def undo(
@@ -89,21 +94,20 @@ def undo(
     agent: AgentOption = "terminal",
     as_json: JsonOption = False,
 ) -> None:
-    """Files that changed since are named and left alone."""
+    """Revert the last plan that wrote, or the one named, where its files still hold what it wrote.
+
+    A file that changed since is named and left alone. Exit codes as for `call`.
+    """
     found = checked_root(root)
 
-    async def work() -> dict[str, Any]:
-        from devtools_lsp.client import connect
+    async def ask(request: Request) -> dict[str, Any]:
+        return await request.client.undo(plan, progress=request.progress, stop=request.stop)
 
-        async with await connect(found, name=agent) as client:
-            tell_version(client)
-            return await client.undo(plan, progress=WaitingLines())
-
-    _finish(run(work()), as_json)
+    _finish(run(send(found, ask, agent=agent)), as_json)
 
 
 def tools(root: RootOption = None, surface: SurfaceOption = "granular", as_json: JsonOption = False) -> None:
-    """What an agent is offered."""
+    """List the tools of a surface as agents see them, with an example each; --json adds their schemas."""
     found = checked_root(root)
 
     async def work() -> list[dict[str, Any]]:
@@ -128,7 +132,7 @@ def tools(root: RootOption = None, surface: SurfaceOption = "granular", as_json:
 
 
 def status(root: RootOption = None, as_json: JsonOption = False) -> None:
-    """Exit code 2 when no daemon runs."""
+    """Show the daemon, its engines, who is attached and what waits; exit code 2 when none runs."""
     found = checked_root(root)
 
     async def work() -> dict[str, Any]:
@@ -151,10 +155,15 @@ def _print_status(terminal: Terminal, state: dict[str, Any]) -> None:
 
     out = terminal.out
     out.print(f"devtools-lsp {state['version']}  pid {state['pid']}  up {state['uptime_s']:.0f} s  {state['root']}")
+    watching = len(state.get("watching", []))
     out.print(
-        f"gate {state['gate']['mode']}  editors {len(state['editors'])}  agents {len(state['agents'])}  "
-        f"pending approvals {state['pendingApprovals']}"
+        f"gate {state['gate']['mode']}  editors {len(state['editors'])}  watching terminals {watching}  "
+        f"agents {len(state['agents'])}  pending approvals {state['pendingApprovals']}"
     )
+    if state["gate"]["mode"] == "editor" and not state["editors"] and not watching:
+        out.print(
+            "nobody is there to approve: attach an editor, or run `devtools-lsp approvals --watch`", style="yellow"
+        )
     table = Table("engine", "state", "version", "pid", "MB", "path or reason", box=None, pad_edge=False)
     for engine in state["engines"]:
         memory = engine.get("rssBytes")
@@ -177,7 +186,7 @@ def _print_status(terminal: Terminal, state: dict[str, Any]) -> None:
 
 
 def stop(root: RootOption = None, as_json: JsonOption = False) -> None:
-    """Works for a daemon of any version; exit code 0 also when none runs."""
+    """Stop the daemon of this root, of whatever version; exit code 0 also when none runs."""
     found = checked_root(root)
 
     async def work() -> str:
@@ -196,23 +205,6 @@ def _surface(name: str) -> Any:
     if name not in ("granular", "composite", "workspace"):
         refuse(BadArgumentError(f"--surface is granular, composite or workspace, not {name!r}", reason="malformed"))
     return name
-
-
-class WaitingLines:
-    """Prints what a call does meanwhile on standard error, so that standard output holds the result alone."""
-
-    def __init__(self) -> None:
-        self._said: set[str] = set()
-
-    def __call__(self, value: dict[str, Any]) -> None:
-        """One piece of progress; that somebody still waits is said once."""
-        if value.get("kind") == "output":
-            typer.echo(value.get("text", ""), err=True)
-            return
-        approval = value.get("approval")
-        if approval is not None and approval not in self._said:
-            self._said.add(approval)
-            typer.echo(f"{value['message']}  (devtools-lsp approve {approval})", err=True)
 
 
 def _finish(result: dict[str, Any], as_json: bool) -> None:

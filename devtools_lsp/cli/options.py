@@ -1,4 +1,8 @@
-"""What every command shares: the root, machine-readable output, exit codes, and how errors are told."""
+"""What every command shares: the root, machine-readable output, exit codes, and how errors are told.
+
+An error goes to standard error: as its JSON object for programs, as sentences where a person looks (a terminal, and
+no `--json`). Standard output holds what was asked for and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
+import click
 import typer
 from rich.console import Console
 
@@ -20,6 +25,7 @@ from devtools_lsp.errors import BadArgumentError, DevToolsError
 EXIT_OK = 0
 EXIT_ERROR_DIAGNOSTICS = 1
 EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
 
 RootOption = Annotated[
     Path | None,
@@ -29,9 +35,25 @@ RootOption = Annotated[
         show_default=False,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs, errors included.")]
+SessionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--session",
+        help="A name for who reads and edits: edit_file takes only files that the same session has read. Calls with "
+        "the same name share one; without it each call, and each run of mcp, is a session of its own.",
+    ),
+]
 
 Value = TypeVar("Value")
+
+
+class InterruptedCallError(Exception):
+    """Ctrl-C ended a call; `cause` says what became of it."""
+
+    def __init__(self, cause: DevToolsError) -> None:
+        super().__init__(cause.message)
+        self.cause = cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +81,27 @@ def checked_root(root: Path | None) -> Path:
         refuse(error)
 
 
-def refuse(error: DevToolsError) -> NoReturn:
-    """End with exit code 2 and the error object on standard error."""
-    print(json.dumps(error.to_wire(), ensure_ascii=False), file=sys.stderr)
-    raise typer.Exit(EXIT_REFUSED)
+def refuse(error: DevToolsError, code: int = EXIT_REFUSED) -> NoReturn:
+    """End with exit code 2 (or another) and the error on standard error."""
+    context = click.get_current_context(silent=True)
+    as_json = context is not None and bool(context.params.get("as_json"))
+    if as_json or not sys.stderr.isatty():
+        print(json.dumps(error.to_wire(), ensure_ascii=False), file=sys.stderr)
+    else:
+        for line in error_lines(error):
+            print(line, file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def error_lines(error: DevToolsError) -> list[str]:
+    """An error for a person: what is wrong and what to do, then what else is known of it."""
+    about = [error.code, *([error.reason] if error.reason is not None else [])]
+    lines = [*error.message.splitlines(), f"  ({', '.join(about)})"]
+    if error.note is not None:
+        lines.append(f"  note: {error.note}")
+    if error.written:
+        lines.append(f"  written before: {', '.join(str(entry['path']) for entry in error.written)}")
+    return lines
 
 
 def run(work: Coroutine[Any, Any, Value]) -> Value:
@@ -71,17 +110,26 @@ def run(work: Coroutine[Any, Any, Value]) -> Value:
         return asyncio.run(work)
     except DevToolsError as error:
         refuse(error)
+    except InterruptedCallError as error:
+        refuse(error.cause, EXIT_INTERRUPTED)
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def read_json(text: str | None, what: str) -> Any:
     """JSON from an option, or from standard input when the option is absent or `-`."""
-    source = sys.stdin.read() if text is None or text == "-" else text
+    source, given = what, text or ""
     try:
-        return json.loads(source)
+        if text is None or text == "-":
+            source = f"standard input (there is no {what})" if text is None else "standard input"
+            if sys.stdin.isatty():
+                typer.echo(f"reading the JSON for {what} from standard input; Ctrl-D ends it", err=True)
+            given = sys.stdin.read()
+        if not given.strip():
+            refuse(BadArgumentError(f"{source} is empty; give JSON, `{{}}` for nothing", reason="malformed"))
+        return json.loads(given)
     except ValueError as error:
-        refuse(BadArgumentError(f"{what} is not valid JSON: {error}", reason="malformed"))
+        refuse(BadArgumentError(f"{source} is not valid JSON: {error}", reason="malformed"))
 
 
 def tell_version(client: Client) -> None:

@@ -90,10 +90,13 @@ class Link:
         *,
         progress: ProgressCallback | None = None,
         timeout_s: float,
+        stop: asyncio.Event | None = None,
     ) -> Any:
         """One request and its result. Raises DevToolsError.
 
-        After `timeout_s` seconds it is cancelled in the daemon, and WaitTimeoutError says what had landed.
+        After `timeout_s` seconds it is cancelled in the daemon, and WaitTimeoutError says what had landed. When `stop`
+        is set it is cancelled as well, and the daemon's answer is still waited for: mostly CallCancelledError, which
+        says what had landed, and the result of a call that had finished already.
         """
         if self._lost is not None:
             raise _connection_lost(self._lost)
@@ -106,7 +109,12 @@ class Link:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._send(Request(id=request_id, method=method, params=params))
-                return await asyncio.shield(answer)
+                if stop is None:
+                    return await asyncio.shield(answer)
+                await _either(answer, stop)
+            if not answer.done():
+                return await self._stopped(request_id, answer, method)
+            return answer.result()
         except TimeoutError:
             raise await self._give_up(request_id, answer, f"{method} took longer than {timeout_s:g} s") from None
         except asyncio.CancelledError:
@@ -143,6 +151,16 @@ class Link:
         if answer.done():
             return WaitTimeoutError(f"{why}; it finished nevertheless, look at the files before trying again")
         return WaitTimeoutError(f"{why}; what had landed is not known, look at the files before trying again")
+
+    async def _stopped(self, request_id: int, answer: asyncio.Future[Any], method: str) -> Any:
+        """Cancel in the daemon and wait, bounded, for what it says became of the request."""
+        self._cancel(request_id)
+        await asyncio.wait([answer], timeout=CANCEL_S)
+        if answer.done():
+            return answer.result()
+        raise WaitTimeoutError(
+            f"{method} was cancelled and the daemon did not say within {CANCEL_S:g} s what had landed; look at the files"
+        )
 
     def _cancel(self, request_id: int) -> None:
         if self._lost is None:
@@ -215,6 +233,15 @@ class Link:
             if not answer.done():
                 answer.set_exception(_connection_lost(self._lost))
         return _connection_lost(self._lost)
+
+
+async def _either(answer: asyncio.Future[Any], stop: asyncio.Event) -> None:
+    """Wait until there is an answer, or until it is not wanted any more."""
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({answer, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
 
 
 def _connection_lost(why: str) -> ConnectionLostError:

@@ -55,8 +55,9 @@ async def connect(
     """Connect and introduce ourselves. `root` defaults to the workspace of the working directory.
 
     With `socket_path` a running daemon is used, whatever its root; else the root's own is started when none runs,
-    unless `start` is false. Raises NotRunningError, StartFailedError, WaitTimeoutError, PolicyError for a server
-    that is another user's, ConflictError when the socket serves another root, ProtocolError when it is not understood.
+    unless `start` is false. Raises NotRunningError, StartFailedError (or the error of ours that the daemon ended
+    with), WaitTimeoutError, PolicyError for a server that is another user's, ConflictError when the socket serves
+    another root, ProtocolError when it is not understood.
     """
     discovery.require_posix()
     if socket_path is not None:
@@ -142,11 +143,12 @@ class Client:
         surface: Surface | None = None,
         progress: ProgressCallback | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
+        stop: asyncio.Event | None = None,
     ) -> dict[str, Any]:
-        """Call one tool; returns the result (SPEC 3.12 and 8.0.5). Raises DevToolsError."""
+        """Call one tool; returns the result (SPEC 3.12 and 8.0.5). Raises DevToolsError; `stop` as for `request`."""
         # Given arguments go as they are: what is wrong with them is the tool's to say.
         params = {"name": name, **_present(arguments=arguments, surface=surface)}
-        return await self.request("devtools/call", params, progress=progress, timeout_s=timeout_s)
+        return await self.request("devtools/call", params, progress=progress, timeout_s=timeout_s, stop=stop)
 
     async def ops(
         self,
@@ -155,10 +157,11 @@ class Client:
         *,
         progress: ProgressCallback | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
+        stop: asyncio.Event | None = None,
     ) -> dict[str, Any]:
         """Run a plan of several steps; the same result as `call`."""
         params = {"paths": list(paths), "ops": list(ops)}
-        return await self.request("devtools/ops", params, progress=progress, timeout_s=timeout_s)
+        return await self.request("devtools/ops", params, progress=progress, timeout_s=timeout_s, stop=stop)
 
     async def artifact(
         self,
@@ -206,10 +209,16 @@ class Client:
         return await self.request("devtools/decide", params)
 
     async def undo(
-        self, plan: str | None = None, *, progress: ProgressCallback | None = None, timeout_s: float = CALL_TIMEOUT_S
+        self,
+        plan: str | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        timeout_s: float = CALL_TIMEOUT_S,
+        stop: asyncio.Event | None = None,
     ) -> dict[str, Any]:
         """Revert the last plan, or the one named, where its files still hold what it wrote."""
-        return await self.request("devtools/undo", _present(plan=plan), progress=progress, timeout_s=timeout_s)
+        params = _present(plan=plan)
+        return await self.request("devtools/undo", params, progress=progress, timeout_s=timeout_s, stop=stop)
 
     async def stop(self) -> None:
         """Ask the daemon to end. `stop_daemon` also waits for its end and does not take no for an answer."""
@@ -222,12 +231,15 @@ class Client:
         *,
         progress: ProgressCallback | None = None,
         timeout_s: float = QUERY_TIMEOUT_S,
+        stop: asyncio.Event | None = None,
     ) -> Any:
         """One request and its result, for methods that have no name here, too.
 
-        After `timeout_s` seconds it is cancelled in the daemon, and WaitTimeoutError says what had landed.
+        After `timeout_s` seconds it is cancelled in the daemon, and WaitTimeoutError says what had landed. Setting
+        `stop` cancels it, too, and waits for the daemon's word on what had landed (CallCancelledError); cancelling
+        the task that awaits it does not wait.
         """
-        return await self._link.request(method, params, progress=progress, timeout_s=timeout_s)
+        return await self._link.request(method, params, progress=progress, timeout_s=timeout_s, stop=stop)
 
     async def lost(self) -> ConnectionLostError:
         """Wait until the connection has ended, and say why: for who waits for notifications and sends nothing."""

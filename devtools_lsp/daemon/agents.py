@@ -114,6 +114,10 @@ class AgentDesk:
         if not any(other.session == peer.session for other in self._host.peers() if other is not peer):
             self._approvals.end_session(peer.session)
 
+    def watching(self) -> list[Peer]:
+        """The terminals that wait in `approvals --watch`: somebody who can decide."""
+        return [peer for peer in self._watching if peer.role == "terminal"]
+
     def tools_changed(self) -> None:
         """What is offered may have changed: agents that keep a list, as an MCP bridge does, ask again."""
         for peer in self._host.peers():

@@ -183,8 +183,12 @@ class Service:
     # -- what is known -------------------------------------------------------------------------------------------
 
     async def status(self) -> dict[str, Any]:
-        """The answer to `devtools/status` (SPEC 8.0.5)."""
+        """The answer to `devtools/status` (SPEC 8.0.5).
+
+        `watching` is there when somebody waits in a terminal: whoever counts as somebody to ask is told (8.0.9).
+        """
         peers = self._host.peers()
+        watching = [_person(peer) for peer in self.agents.watching()]
         return {
             "root": str(self._host.root),
             "version": __version__,
@@ -193,6 +197,7 @@ class Service:
             "engines": await asyncio.to_thread(self._app.registry.status),
             "editors": [_person(peer) for peer in peers if peer.role == "editor"],
             "agents": [{**_person(peer), "session": peer.session} for peer in peers if peer.role == "agent"],
+            **({"watching": watching} if watching else {}),
             "pendingApprovals": len(self._approvals.items()),
             "gate": {
                 "mode": self._approvals.settings.mode,

@@ -255,6 +255,11 @@ def test_status(place: Place, agent: Agent):
     place.editor()
     status = agent.status()
     fields(status, "root version pid uptime_s engines editors agents pendingApprovals gate stateDir skipped")
+    watcher = place.terminal()
+    watcher.wire.request("devtools/approvals", {"watch": True})
+    assert watcher.status()["watching"] == [{"name": "terminal", "version": "1"}]
+    watcher.wire.close()
+    until(lambda: "watching" not in agent.status(), "the terminal that watched to be gone")
     assert status["root"] == str(place.root)
     assert status["pid"] == place.pid
     assert status["uptime_s"] > 0

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.e2e.place import ALLOW, ASK, MISSING, PROGRAM, RUFF, Agent, Place, edit_of, op, until
-from tests.e2e.wire import Wire
+from tests.e2e.wire import WAIT_S, Wire
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,9 @@ def test_a_session_remembers_what_was_read(place: Place):
     replace = ("call", "edit_file", "--surface", "workspace", "--args")
     arguments = json.dumps({"path": "s.txt", "old_string": "a", "new_string": "b"})
     read = ("call", "read_file", "--surface", "workspace", "--args", '{"path": "s.txt"}')
-    assert error_object(place.cli(*replace, arguments))["code"] == "E_DEV_NOT_READ"
+    unread = error_object(place.cli(*replace, arguments))
+    assert unread["code"] == "E_DEV_NOT_READ"
+    assert "--session NAME" in unread["message"]
     assert place.cli(*read, "--session", "night").returncode == 0
     assert place.cli(*replace, arguments, "--session", "night").returncode == 0
     assert place.text("s.txt") == "b\n"
@@ -168,6 +170,7 @@ def test_without_a_daemon_a_question_about_it_is_refused(idle: Place):
     assert "--root" in error_object(idle.cli("status", rooted=False, cwd=nowhere))["message"]
     for command in (("status", "--json"), ("approve", "x")):
         data = error_object(idle.cli(*command))
+        assert (data["code"], data["reason"]) == ("E_DEV_STEP_FAILED", "notFound")
         assert "devtools-lsp serve" in data["message"]
     assert idle.cli("log", "--json").stdout == ""
 
@@ -219,8 +222,8 @@ def test_one_daemon_for_a_root(place: Place):
 def test_a_configuration_that_is_wrong_is_told_at_the_start(new_place: Callable[..., Place]):
     place = new_place('[gate]\nmoed = "allow"\n', start=False)
     data = error_object(place.cli("call", "edit", "--args", "{}"))
-    assert "mode" in data["message"]
-    assert "devtools.toml" in data["message"]
+    assert (data["code"], data["path"]) == ("E_INVALID_DEV_PIPELINE_CONFIG", "devtools.toml")
+    assert data["message"] == ("the daemon did not start: devtools.toml: unknown key 'gate.moed'; did you mean 'mode'?")
 
 
 # -- people ---------------------------------------------------------------------------------------------------------
@@ -236,6 +239,8 @@ def test_a_person_watches_and_decides_in_terminals(asking: Place):
     assert watching.stdout is not None
     try:
         _until_somebody_watches(place)
+        assert "watching terminals 1" in place.cli("status").stdout
+        assert "nobody is there" not in place.cli("status").stdout
         agent = place.agent("ada")
         call = agent.begin_edit("a.txt", "a", "b")
         shown = next(entry for line in watching.stdout if (entry := json.loads(line))["agent"] == "ada")
@@ -311,9 +316,35 @@ def test_a_call_that_waits_says_whom_to_ask(waiting_call: tuple[subprocess.Popen
 def test_an_interrupted_call_withdraws_its_question(waiting_call: tuple[subprocess.Popen[str], Agent]):
     calling, terminal = waiting_call
     calling.send_signal(signal.SIGINT)
-    calling.communicate(timeout=30)
-    assert calling.returncode == 130
+    stdout, stderr = calling.communicate(timeout=30)
+    assert (calling.returncode, stdout) == (130, "")
     assert terminal.wire.wait_told("devtools/approvalResolved")["status"] == "withdrawn"
+    told = json.loads(stderr.splitlines()[-1])
+    assert told["code"] == "E_DEV_CANCELLED"
+    assert "nothing was written" in told["message"]
+    assert "withdrawn" in told["message"]
+
+
+def test_a_call_interrupted_before_a_daemon_answers_was_not_sent(idle: Place):
+    """The daemon's place is held by something that accepts and never answers."""
+    path = idle.base / "silent.sock"
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+        silent.settimeout(WAIT_S)
+        calling = subprocess.Popen(
+            [PROGRAM, "call", "check", "--root", idle.root, "--args", "{}"],
+            env={**idle.env, "DEVTOOLS_LSP_SOCKET": str(path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        connection, _ = silent.accept()
+        connection.settimeout(WAIT_S)
+        connection.recv(1)
+        calling.send_signal(signal.SIGINT)
+        _, stderr = calling.communicate(timeout=30)
+        connection.close()
+    assert calling.returncode == 130
+    assert "nothing was done" in json.loads(stderr.splitlines()[-1])["message"]
 
 
 # -- setting up -----------------------------------------------------------------------------------------------------
