@@ -26,6 +26,7 @@ CLIENT_CAPABILITIES: dict[str, Any] = {
     "general": {"positionEncodings": ["utf-8", "utf-16", "utf-32"], "markdown": {"parser": "none"}},
     "textDocument": {
         "synchronization": {"dynamicRegistration": True, "willSave": False, "didSave": False},
+        "filters": {"relativePatternSupport": True},
         "diagnostic": {"dynamicRegistration": True, "relatedDocumentSupport": False},
         "publishDiagnostics": {"versionSupport": True, "tagSupport": {"valueSet": [1, 2]}},
         "formatting": {"dynamicRegistration": True},

@@ -127,7 +127,7 @@ class Registration(msgspec.Struct, frozen=True, rename="camel"):
 
     id: str
     method: str
-    register_options: Any = None
+    register_options: dict[str, Any] | None = None
 
 
 class RegistrationParams(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ _LOCATIONS: msgspec.json.Decoder[list[Location] | None] = msgspec.json.Decoder(l
 
 async def symbols_of(session: Session, path: str, *, deadline: float) -> list[DocumentSymbol]:
     """The document's symbols as a tree; empty when the server does not offer them."""
-    if not session.offers("textDocument/documentSymbol", "documentSymbolProvider"):
+    if not session.offers("textDocument/documentSymbol", "documentSymbolProvider", path):
         return []
     with suppress(ServerRefusedError):
         return (
@@ -38,7 +38,7 @@ async def symbols_of(session: Session, path: str, *, deadline: float) -> list[Do
 async def files_referring_to(session: Session, path: str, position: Position, *, deadline: float) -> list[str]:
     """The root-relative paths of the files that refer to a symbol, without its own."""
     session.residue.asked()
-    if not session.offers("textDocument/references", "referencesProvider"):
+    if not session.offers("textDocument/references", "referencesProvider", path):
         return []
     locations: list[Location] = []
     with suppress(ServerRefusedError):

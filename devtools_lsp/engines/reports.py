@@ -27,6 +27,7 @@ from devtools_lsp.engines.messages import DocumentReport, LspDiagnostic
 from devtools_lsp.engines.positions import TextPositions
 from devtools_lsp.engines.session import Session
 
+PULL = "textDocument/diagnostic"
 RETRY_FIRST_S = 0.01
 RETRY_LAST_S = 0.25
 SYNTAX_WAIT_S = 2.0
@@ -81,49 +82,18 @@ def _providers(session: Session, path: str) -> dict[str, str | None]:
     if isinstance(static, dict):
         identifier = cast("dict[str, Any]", static).get("identifier")
         found[identifier or ""] = identifier
-    for registration in session.connection.registrations.values():
-        if registration.method != "textDocument/diagnostic":
-            continue
-        options = cast("dict[str, Any]", registration.register_options or {})
-        if _selected(session, options.get("documentSelector"), path):
-            identifier = options.get("identifier")
-            found[identifier or ""] = identifier
+    for options in session.registered(PULL, path):
+        identifier = options.get("identifier")
+        found[identifier or ""] = identifier
     return found
-
-
-def _selected(session: Session, selector: Any, path: str) -> bool:
-    """Whether a document selector takes a file; patterns in it are not evaluated, such a filter takes all."""
-    if not isinstance(selector, list):
-        return True
-    language = session.language_id(path)
-    for entry in cast("list[Any]", selector):
-        if isinstance(entry, str):
-            if entry in (language, "*"):
-                return True
-            continue
-        filters = cast("dict[str, Any]", entry)
-        if filters.get("scheme", "file") == "file" and filters.get("language", language) in (language, "*"):
-            return True
-    return False
-
-
-async def _wait_for_providers(session: Session, path: str, deadline: float) -> dict[str, str | None]:
-    while not (providers := _providers(session, path)):
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            return {}
-        with suppress(TimeoutError):
-            async with asyncio.timeout(remaining):
-                await session.connection.changed()
-    return providers
 
 
 async def _judge_by_pull(
     session: Session, path: str, text: Callable[[], str | None], deadline: float, known: Judged | None
 ) -> Judged | Unjudged:
-    providers = await _wait_for_providers(session, path, deadline)
-    if not providers:
-        return Unjudged("the engine has not offered diagnostics yet")
+    if not await session.wait_until(lambda: bool(_providers(session, path)), PULL, deadline):
+        return Unjudged("the engine has not offered diagnostics for this file")
+    providers = _providers(session, path)
     findings: list[Finding] = []
     ids: dict[str, str] = {}
     for key, identifier in providers.items():
@@ -152,7 +122,7 @@ async def _pull(
     reason = "the engine did not answer before the deadline"
     while (remaining := deadline - time.monotonic()) > 0:
         try:
-            report = await session.connection.request("textDocument/diagnostic", params, _REPORT, timeout_s=remaining)
+            report = await session.connection.request(PULL, params, _REPORT, timeout_s=remaining)
         except ServerRefusedError as error:
             if error.code not in (SERVER_CANCELLED, CONTENT_MODIFIED, REQUEST_CANCELLED):
                 raise

@@ -26,7 +26,7 @@ async def format_document(session: Session, path: str, *, deadline: float) -> st
 
     Raises NotOfferedError, ServerRefusedError, ValueError.
     """
-    await session.wait_for_offer("textDocument/formatting", "documentFormattingProvider", deadline)
+    await session.wait_for_offer("textDocument/formatting", "documentFormattingProvider", path, deadline)
     document = session.documents[path]
     edits = await session.connection.request(
         "textDocument/formatting",
@@ -46,7 +46,7 @@ async def fix_all(session: Session, path: str, *, deadline: float) -> str:
 
     Only the kinds in `fix_kinds` are taken. Raises NotOfferedError, ServerRefusedError, ValueError.
     """
-    await session.wait_for_offer("textDocument/codeAction", "codeActionProvider", deadline)
+    await session.wait_for_offer("textDocument/codeAction", "codeActionProvider", path, deadline)
     for kind in session.spec.fix_kinds:
         for _ in range(MAX_FIX_ROUNDS):
             if not await _fix_once(session, path, kind, deadline):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from devtools_lsp.engines.messages import (
 from devtools_lsp.engines.positions import PositionEncoding
 from devtools_lsp.engines.process import ServerProcess, engine_environment
 from devtools_lsp.engines.residue import Residue
+from devtools_lsp.engines.selectors import Document, selects
 from devtools_lsp.engines.spec import EngineSpec
 from devtools_lsp.engines.tree import FileEvent
 from devtools_lsp.paths import extension_of
@@ -52,6 +53,8 @@ class OpenDocument:
     version: int
     text: str
 
+
+MORE_REGISTRATIONS_S = 1.0
 
 _EVENT_TYPES = {"created": 1, "changed": 2, "deleted": 3}
 
@@ -254,22 +257,44 @@ class Session:
 
     # -- abilities
 
-    def offers(self, method: str, capability: str) -> bool:
-        """Whether the server has an ability, from the start or by registration."""
-        static = self.capabilities.get(capability)
-        if static is not None and static is not False:
-            return True
-        return any(registration.method == method for registration in self.connection.registrations.values())
+    def registered(self, method: str, path: str) -> list[dict[str, Any]]:
+        """The options of the registrations of a method whose selector takes a file."""
+        document = Document(f"{self.root}/{path}", path, self.language_id(path))
+        found: list[dict[str, Any]] = []
+        for registration in self.connection.registrations.values():
+            if registration.method != method:
+                continue
+            options = registration.register_options or {}
+            if selects(options.get("documentSelector"), document):
+                found.append(options)
+        return found
 
-    async def wait_for_offer(self, method: str, capability: str, deadline: float) -> None:
+    def offers(self, method: str, capability: str, path: str) -> bool:
+        """Whether the server has an ability for a file, from the start or by registration."""
+        static = self.capabilities.get(capability)
+        return (static is not None and static is not False) or bool(self.registered(method, path))
+
+    async def wait_for_offer(self, method: str, capability: str, path: str, deadline: float) -> None:
         """Wait for a late registration until a monotonic time; raises NotOfferedError then."""
-        while not self.offers(method, capability):
-            remaining = deadline - time.monotonic()
+        if not await self.wait_until(lambda: self.offers(method, capability, path), method, deadline):
+            raise NotOfferedError(f"the server does not offer {method} for it")
+
+    async def wait_until(self, offered: Callable[[], bool], method: str, deadline: float) -> bool:
+        """Wait for a registration of a method, until a monotonic time; whether it came.
+
+        A server that registered the method, but for other files only, is not expected to register it once more.
+        """
+        started = time.monotonic()
+        while not offered():
+            elsewhere = any(known.method == method for known in self.connection.registrations.values())
+            until = min(deadline, started + MORE_REGISTRATIONS_S) if elsewhere else deadline
+            remaining = until - time.monotonic()
             if remaining <= 0:
-                raise NotOfferedError(f"the server does not offer {method}")
+                return False
             with suppress(TimeoutError):
                 async with asyncio.timeout(remaining):
                     await self.connection.changed()
+        return True
 
 
 def file_uri(path: Path) -> str:

@@ -176,6 +176,27 @@ async def test_registrations_are_kept_by_id(make_scene: Any, engines: Any, how: 
     assert sorted(str(f.rule) for f in delta.diagnostics) == rules
 
 
+async def test_a_registration_counts_for_the_files_of_its_selector(make_scene: Any, engines: Any) -> None:
+    text = "bad = worse\n"
+    paths = ["chosen_a.py", "sub/deep/x.py", "sub/chosen_b.py", "chosen_z.py"]
+    scene = make_scene(engines.zoo_spec("registers.py", "chosen", timeout_s=20), files=dict.fromkeys(paths, text))
+    # Both registrations have arrived when a file of the second was answered.
+    await scene.run("check", "sub/deep/x.py", changes={"sub/deep/x.py": "\n"})
+    started = time.monotonic()
+    delta = await scene.run("check", *paths)
+    assert time.monotonic() - started < 15
+    rules = {path: sorted(str(f.rule) for f in delta.diagnostics if f.path == path) for path in paths}
+    assert rules == {
+        "chosen_a.py": ["bad"],
+        "sub/deep/x.py": ["worse"],
+        "sub/chosen_b.py": ["bad", "worse"],
+        "chosen_z.py": [],
+    }
+    assert [(p.path, p.reason) for p in delta.pending] == [
+        ("chosen_z.py", "the engine has not offered diagnostics for this file")
+    ]
+
+
 async def test_what_a_cancelled_request_answers_is_never_read(make_scene: Any, engines: Any) -> None:
     scene = make_scene(engines.zoo_spec("answers_when_cancelled.py", timeout_s=0.3), files=BAD)
     first = await scene.run("check", "a.py")

@@ -1,4 +1,5 @@
-"""Offers diagnostics by registration only: `late`, `twice` (two identifiers), `twice-then-once` (one taken back)."""
+"""Offers diagnostics by registration only: `late`, `twice` (two identifiers), `twice-then-once` (one taken back),
+`chosen` (for some files only)."""
 
 import sys
 import threading
@@ -10,17 +11,33 @@ from base import Server
 class Registering(Server):
     capabilities: ClassVar = {"textDocumentSync": 1}
 
-    def register(self, number, identifier):
+    def on_initialize(self, params):
+        self.root = params["rootUri"]
+        return super().on_initialize(params)
+
+    def register(self, number, identifier, selector=None):
         options = {"identifier": identifier, "interFileDependencies": False, "workspaceDiagnostics": False}
         self.ask(
             "client/registerCapability",
-            {"registrations": [{"id": number, "method": "textDocument/diagnostic", "registerOptions": options}]},
+            {
+                "registrations": [
+                    {
+                        "id": number,
+                        "method": "textDocument/diagnostic",
+                        "registerOptions": {**options, "documentSelector": selector},
+                    }
+                ]
+            },
         )
 
     def on_initialized(self, params):
         how = sys.argv[1]
         if how == "late":
             threading.Timer(0.5, lambda: self.register("1", "bad")).start()
+            return
+        if how == "chosen":
+            self.register("1", "bad", [{"language": "python", "pattern": "**/chosen_[a-c].{py,pyi}"}])
+            self.register("2", "worse", [{"pattern": {"baseUri": self.root + "/sub", "pattern": "**/*.py"}}])
             return
         self.register("1", "bad")
         self.register("2", "worse")
