@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from devtools_lsp.agent.sessions import SessionMemory
 from devtools_lsp.agent.shell import ShellSettings, confinement
 from devtools_lsp.agent.workspace_tools import WorkspaceTools
 from devtools_lsp.config import FILE_NAME, Configuration
+from devtools_lsp.discovery import is_too_wide
 from devtools_lsp.engines.registry import EngineRegistry
 from devtools_lsp.engines.server import OnEvent
 from devtools_lsp.errors import InvalidConfigError, StepUnavailableError
@@ -28,11 +30,11 @@ from devtools_lsp.fs.opening import OpenedRoot, open_local
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.translate import RootTranslator
 from devtools_lsp.line_counts import line_counter
+from devtools_lsp.pipeline.declarations import check_engine
 from devtools_lsp.pipeline.parts import Bounds, PipelineParts, Selection, StepMiddleware, SystemClock
 from devtools_lsp.pipeline.pipeline import DevPipeline
 from devtools_lsp.ports import (
     Buffers,
-    Capability,
     Clock,
     DevEngine,
     FileSystem,
@@ -62,7 +64,8 @@ _OPTIONS = frozenset(
         "read_only",
     }
 )
-_NEEDS = frozenset({"delete", "rename", "mkdir"})
+_OBSERVER = ("gate_answered", "landed", "judged", "failed")
+_CLOCK = ("time", "monotonic", "sleep")
 
 Engines = Sequence[DevEngine] | Callable[[], Sequence[DevEngine]]
 
@@ -97,7 +100,8 @@ def create_dev_pipeline(**options: Any) -> DevPipeline:
     text = options.get("text", "normalize")
     if text not in ("normalize", "preserve"):
         raise InvalidConfigError(f"text must be 'normalize' or 'preserve', not {text!r}")
-    translator: PathTranslator = options.get("path_translator") or RootTranslator(root)
+    own_paths = _with_methods("path_translator", options.get("path_translator"), "to_adapter", "redact")
+    translator = cast("PathTranslator | None", own_paths) or RootTranslator(root)
     parts = PipelineParts(
         root=root,
         file_system=file_system,
@@ -110,12 +114,15 @@ def create_dev_pipeline(**options: Any) -> DevPipeline:
         middleware=_middleware(options.get("use", ())),
         bounds=_bounds(options.get("bounds")),
         text=text,
-        buffers=cast("Buffers | None", options.get("buffers")),
-        observer=cast("Observer | None", options.get("observer")),
+        buffers=cast("Buffers | None", _with_methods("buffers", options.get("buffers"), "dirty")),
+        observer=cast("Observer | None", _with_methods("observer", options.get("observer"), *_OBSERVER)),
         line_counter=cast("LineCounter | None", _callable_or_none("line_counter", options.get("line_counter"))),
-        clock=cast("Clock | None", options.get("clock")) or SystemClock(),
+        clock=cast("Clock | None", _with_methods("clock", options.get("clock"), *_CLOCK)) or SystemClock(),
     )
-    return DevPipeline(parts, read_only=bool(options.get("read_only", False)))
+    read_only = options.get("read_only", False)
+    if not isinstance(read_only, bool):
+        raise InvalidConfigError(f"read_only must be true or false, not {read_only!r}")
+    return DevPipeline(parts, read_only=read_only)
 
 
 def _checked_root(root: object) -> str:
@@ -123,7 +130,18 @@ def _checked_root(root: object) -> str:
         root = str(root)
     if not isinstance(root, str) or not root.startswith("/"):
         raise InvalidConfigError(f"root must be an absolute path, not {root!r}")
-    return root.rstrip("/") or "/"
+    absolute = os.path.normpath("/" + root.lstrip("/"))
+    if is_too_wide(absolute):
+        raise InvalidConfigError(f"root may not be {absolute}: it is too wide; name a project")
+    return absolute
+
+
+def _with_methods(key: str, value: object, *methods: str) -> object:
+    """A part that is looked at by its methods; None where it was not given."""
+    for method in methods:
+        if value is not None and not callable(getattr(value, method, None)):
+            raise InvalidConfigError(f"{key} has no method {method!r}; it needs {', '.join(methods)}")
+    return value
 
 
 def _callable_or_none(key: str, value: object) -> object:
@@ -165,40 +183,13 @@ def _engine_source(value: object) -> Callable[[], Sequence[DevEngine]]:
         return cast("Callable[[], Sequence[DevEngine]]", value)
     if not isinstance(value, Iterable):
         raise InvalidConfigError("engines must be a list of DevEngine, or a function that returns one")
-    engines = tuple(cast("Iterable[DevEngine]", value))
+    engines = tuple(check_engine(engine) for engine in cast("Iterable[object]", value))
     seen: set[str] = set()
     for engine in engines:
-        check_engine(engine)
         if engine.id in seen:
             raise InvalidConfigError(f"engines: the id {engine.id!r} is used twice")
         seen.add(engine.id)
     return lambda: engines
-
-
-def check_engine(engine: DevEngine) -> None:
-    """Judge an engine's data; raises InvalidConfigError that names the engine and the field."""
-    if not isinstance(engine, DevEngine) or not engine.id:  # pyright: ignore[reportUnnecessaryIsInstance] -- embedders
-        raise InvalidConfigError(f"engines: every engine is a DevEngine with a non-empty id, not {engine!r}")
-    for kind, capabilities in (("formats", engine.formats), ("lints", engine.lints), ("checks", engine.checks)):
-        for capability in capabilities:
-            _check_capability(f"engines.{engine.id}.{kind}", capability)
-
-
-def _check_capability(where: str, capability: Capability) -> None:
-    if not callable(capability.run):
-        raise InvalidConfigError(f"{where}: run must be an async function of one EngineCall")
-    if capability.compare is not None and not callable(capability.compare):
-        raise InvalidConfigError(f"{where}: compare must be an async function of one EngineCall")
-    for extension in capability.extensions:
-        if extension != extension.lower() or extension.startswith("."):
-            raise InvalidConfigError(f"{where}: extensions are lower-case without the dot, not {extension!r}")
-    if capability.in_place and not capability.scope:
-        raise InvalidConfigError(f"{where}: an in-place engine needs a non-empty scope")
-    unknown = sorted(capability.needs - _NEEDS)
-    if unknown:
-        raise InvalidConfigError(f"{where}: needs has {unknown[0]!r}; it may hold {', '.join(sorted(_NEEDS))}")
-    if capability.generates and not capability.creates and not capability.in_place:
-        raise InvalidConfigError(f"{where}: an engine that generates needs `creates` patterns")
 
 
 @dataclass(slots=True)

@@ -84,23 +84,21 @@ class PathPattern:
         """Parse; raises BadArgumentError (`malformed`) for syntax that this project refuses to guess at."""
         refused = _REFUSED_IN_PATTERNS.search(text)
         if refused:
-            raise BadArgumentError(
-                f"pattern {text!r}: {refused.group()!r} has no meaning in a pattern here; use * (within a segment) "
-                "and ** (a whole segment), or list the files",
-                reason="malformed",
+            raise _malformed(
+                text,
+                f"{refused.group()!r} has no meaning in a pattern here; use * (within a segment) and ** (a whole "
+                "segment), or list the files",
             )
         if not text or text.startswith("/") or "\0" in text:
-            raise BadArgumentError(
-                f"pattern {text!r}: patterns are relative to the workspace root and not empty", reason="malformed"
-            )
+            raise _malformed(text, "patterns are relative to the workspace root and not empty")
+        if len(text.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES:
+            raise _malformed(text, f"it is longer than {MAX_PATH_BYTES} bytes; shorten it")
         segments = tuple(segment for segment in text.split("/") if segment not in ("", "."))
         for segment in segments:
             if segment == "..":
-                raise BadArgumentError(f"pattern {text!r}: '..' is not allowed", reason="malformed")
+                raise _malformed(text, "'..' is not allowed")
             if "**" in segment and segment != "**":
-                raise BadArgumentError(
-                    f"pattern {text!r}: ** must be a whole segment, as in src/**/x.py", reason="malformed"
-                )
+                raise _malformed(text, "** must be a whole segment, as in src/**/x.py")
         return cls(text, segments)
 
     def matches(self, path: str, *, dot_names: bool) -> bool:
@@ -141,6 +139,12 @@ class PathPattern:
                 closed.add(index + 1)
                 stack.append(index + 1)
         return closed
+
+
+def _malformed(pattern: str, why: str) -> BadArgumentError:
+    """The refusal of a pattern, which repeats no more of it than a file's path could have."""
+    shown = pattern if len(pattern) <= 200 else pattern[:200] + "…"
+    return BadArgumentError(f"pattern {shown!r}: {why}", reason="malformed", path=pattern[:MAX_PATH_BYTES])
 
 
 def segment_matches(segment: str, name: str, *, dot_names: bool) -> bool:

@@ -422,6 +422,8 @@ class GateContext:
     """The proposal with its diff and consequences; computed once, and only when somebody asks."""
     session: str = ""
     in_place: bool = False
+    handle: object = None
+    """The embedder's own, as it was given to `create_dev_pipeline`."""
 
 
 class Gate(Protocol):

@@ -289,7 +289,7 @@ def _composite(pipeline: DevPipeline) -> Tool:
         unknown = sorted(set(require_object(COMPOSITE_TOOL, arguments)) - {"paths", "ops"})
         if unknown:
             raise BadArgumentError(
-                f"{COMPOSITE_TOOL}: unknown argument {unknown[0]!r}; it takes paths and ops", step=COMPOSITE_TOOL
+                f"{COMPOSITE_TOOL}: unknown argument {shown(unknown[0])}; it takes paths and ops", step=COMPOSITE_TOOL
             )
         ops, paths = arguments.get("ops"), arguments.get("paths", [])
         if not isinstance(ops, Sequence) or isinstance(ops, str):

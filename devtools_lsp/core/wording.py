@@ -69,10 +69,11 @@ def complaint(problem: Mapping[str, Any], *, mapping: str = "an object") -> str:
 
 
 def place(location: Sequence[int | str]) -> str:
-    """Where a value stands, as its writer would spell it: `edits[0].find`."""
+    """Where a value stands, as its writer would spell it: `edits[0].find`. A name that is too long is cut."""
     spelled = ""
     for part in location:
-        spelled += f"[{part}]" if isinstance(part, int) else f".{part}" if spelled else part
+        name = f"[{part}]" if isinstance(part, int) else part if len(part) <= _SHOWN else f"{part[:_SHOWN]}…"
+        spelled += f".{name}" if spelled and not isinstance(part, int) else name
     return spelled
 
 

@@ -58,7 +58,7 @@ class Landed:
                 agent=who.agent,
                 verdict=verdict,
                 by=decision.by,
-                paths=[*call.targets, *call.may_create],
+                paths=list(dict.fromkeys([*call.targets, *call.may_create])),
             )
         )
 

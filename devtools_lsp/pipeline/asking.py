@@ -69,6 +69,7 @@ class Asker:
             signal=self._signal,
             session=self._who.session,
             in_place=in_place,
+            handle=self._parts.handle,
             diff=diff,
             preview=preview,
         )

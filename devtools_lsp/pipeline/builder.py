@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from devtools_lsp.core.result import Result
-from devtools_lsp.errors import EngineRequiredError
+from devtools_lsp.pipeline.selection import EngineStep
 
 Op = Mapping[str, Any]
 
@@ -17,7 +18,8 @@ class PlanBuilder:
     """Each method returns a new builder with one more op; `await` or `run()` executes, `to_ops()` shows the ops."""
 
     _run: Callable[..., Awaitable[Result]]
-    _offers: Callable[[str], bool]
+    _require: Callable[[EngineStep], None]
+    """Raises EngineRequiredError for a step that no engine serves."""
     paths: tuple[str, ...]
     agent: str = "library"
     _ops: tuple[Op, ...] = field(default=())
@@ -56,8 +58,8 @@ class PlanBuilder:
         return self._with("check", {}, label)
 
     def to_ops(self) -> list[dict[str, Any]]:
-        """The ops as `pipeline.ops` takes them."""
-        return [dict(op) for op in self._ops]
+        """The ops as `pipeline.ops` takes them; the caller's own to change."""
+        return deepcopy([dict(op) for op in self._ops])
 
     async def run(self) -> Result:
         """Execute the plan."""
@@ -71,7 +73,3 @@ class PlanBuilder:
         if label is not None:
             op["label"] = label
         return replace(self, _ops=(*self._ops, op))
-
-    def _require(self, step: str) -> None:
-        if not self._offers(step):
-            raise EngineRequiredError(f"no engine is configured for {step}; add one to devtools.toml", step=step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from devtools_lsp.core.result import Result
@@ -15,7 +16,7 @@ from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest
 from devtools_lsp.pipeline.reversal import undo
 from devtools_lsp.pipeline.runtime import execute
-from devtools_lsp.pipeline.selection import offers, offers_fix
+from devtools_lsp.pipeline.selection import offers, offers_fix, require_engine
 from devtools_lsp.pipeline.steps import CompiledStep, OpName, compile_ops, compile_step
 from devtools_lsp.ports import Cancellation, PlanIdentity
 
@@ -36,7 +37,7 @@ class DevPipeline:
 
     def __call__(self, paths: Sequence[str] = (), *, agent: str = "library") -> PlanBuilder:
         """Start an immutable, awaitable plan: `await pipeline(paths).edit(...).write().check()`."""
-        return PlanBuilder(self.ops, self.offers, tuple(paths), agent=agent)
+        return PlanBuilder(self.ops, partial(require_engine, self.parts), tuple(paths), agent=agent)
 
     def compile(self, ops: Sequence[Mapping[str, Any]]) -> list[CompiledStep]:
         """Validate arguments and parse patches without running anything."""

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, TypeGuard, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from devtools_lsp.core.patch.parse import ParsedPatch, parse_patch
-from devtools_lsp.core.wording import complaint, place
+from devtools_lsp.core.wording import complaint, place, shown
 from devtools_lsp.errors import BadArgumentError, DevToolsError, UnknownStepError
-from devtools_lsp.paths import PathPattern, is_pattern
+from devtools_lsp.paths import MAX_PATH_BYTES, PathPattern, is_pattern
 
 RelativePath = Annotated[
     str, Field(min_length=1, description="File path relative to the workspace root, `/` separated.")
@@ -185,7 +185,15 @@ def validate_arguments(step: str, model: type[StepArguments], args: Mapping[str,
         sentences = [_explain(model, problem) for problem in problems[:_TOLD]]
         if len(problems) > _TOLD:
             sentences.append(f"and {len(problems) - _TOLD} more")
-        raise BadArgumentError(f"{step}: {'; '.join(sentences)}", step=step, reason="malformed") from None
+        raise BadArgumentError(
+            f"{step}: {'; '.join(sentences)}", step=step, path=_path_in(args), reason="malformed"
+        ) from None
+
+
+def _path_in(args: Mapping[str, Any]) -> str | None:
+    """The path that authored arguments name, for an error to repeat."""
+    named = args.get("path")
+    return named[:MAX_PATH_BYTES] if isinstance(named, str) and named else None
 
 
 def compile_ops(ops: Sequence[Mapping[str, Any]]) -> list[CompiledStep]:
@@ -203,15 +211,19 @@ def compile_ops(ops: Sequence[Mapping[str, Any]]) -> list[CompiledStep]:
         if step.label is not None:
             if step.label in labels:
                 raise BadArgumentError(
-                    f"ops[{index}] ({step.step}): label {step.label!r} is used twice; labels must differ",
+                    f"ops[{index}] ({step.step}): label {shown(step.label)} is used twice; labels must differ",
                     step=step.step,
+                    path=_path_in(step.args),
+                    reason="malformed",
                 )
             labels.add(step.label)
         if step.step == "read_lines":
             if step.key in keys:
                 raise BadArgumentError(
-                    f"ops[{index}] (read_lines): the result key {step.key!r} is used twice; give one of them a label",
+                    f"ops[{index}] (read_lines): the result key {shown(step.key)} is used twice; give one a label",
                     step="read_lines",
+                    path=_path_in(step.args),
+                    reason="malformed",
                 )
             keys.add(step.key)
         compiled.append(step)
@@ -224,7 +236,7 @@ def _compile_op(index: int, op: Mapping[str, Any]) -> CompiledStep:
     unknown = sorted(set(op) - {"step", "args", "label"})
     if unknown:
         raise BadArgumentError(
-            f"ops[{index}]: unknown field {unknown[0]!r}; an op is {{step, args, label?}}", reason="malformed"
+            f"ops[{index}]: unknown field {shown(unknown[0])}; an op is {{step, args, label?}}", reason="malformed"
         )
     name = op.get("step")
     if not isinstance(name, str):
@@ -234,7 +246,7 @@ def _compile_op(index: int, op: Mapping[str, Any]) -> CompiledStep:
         hint = f"did you mean {near[0]!r}? The" if near else "the"
         raise UnknownStepError(
             f"ops[{index}]: there is no step {name[:100]!r}; {hint} steps are {', '.join(STEP_ARGUMENTS)}",
-            step=name,
+            step=name[:100],
             alternatives=list(STEP_ARGUMENTS),
         )
     args = op.get("args", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,49 @@ async def _nothing(_call):
     raise AssertionError("construction runs nothing")
 
 
+MALFORMED = [
+    {"extensions": "py"},
+    {"extensions": None},
+    {"extensions": frozenset({1})},
+    {"extensions": frozenset({"PY"})},
+    {"needs": "delete"},
+    {"needs": None},
+    {"needs": frozenset({1})},
+    {"in_place": True, "scope": "src/**"},
+    {"in_place": True, "scope": ("a**b",)},
+    {"in_place": True, "scope": ("/etc/*",)},
+    {"creates": ("a?b",)},
+    {"creates": (1,)},
+    {"generates": 1},
+    {"fixable": None},
+    {"compare": 5},
+]
+
+
+def _with(**fields) -> DevEngine:
+    return DevEngine("a", checks=(Capability(_nothing, **fields),))
+
+
 @clause("3.1")
 @pytest.mark.parametrize(
     ("change", "named"),
     [
         ({"root": "relative"}, "root"),
+        ({"root": None}, "root"),
+        ({"root": "/"}, "root"),
+        ({"root": "//etc/.."}, "root"),
+        ({"root": os.path.expanduser("~")}, "root"),
+        ({"read_only": "no"}, "read_only"),
+        ({"buffers": 5}, "buffers"),
+        ({"observer": object()}, "observer"),
+        ({"clock": 5}, "clock"),
+        ({"path_translator": str}, "path_translator"),
+        ({"line_counter": 5}, "line_counter"),
+        ({"selection": 5}, "selection"),
+        ({"use": [5]}, "use"),
+        ({"engines": None}, "engines"),
+        ({"file_system": object()}, "file_system"),
+        ({"policy": {}}, "policy"),
         ({"gate": None}, "gate"),
         ({"bounds": {"max_files": 0}}, "max_files"),
         ({"bounds": {"max_files": "many"}}, "max_files"),
@@ -38,6 +77,12 @@ async def _nothing(_call):
         ({"engines": [DevEngine("a", formats=(Capability(_nothing, needs=frozenset({"chmod"})),))]}, "needs"),
         ({"engines": [DevEngine("", formats=(Capability(_nothing),))]}, "id"),
         ({"engines": [DevEngine("a", formats=(Capability(None),))]}, "run"),  # type: ignore[arg-type]
+        ({"engines": [DevEngine(5)]}, "id"),  # type: ignore[arg-type]
+        ({"engines": [DevEngine("a", lints=None)]}, "engines.a.lints"),  # type: ignore[arg-type]
+        ({"engines": [DevEngine("a", lints=Capability(_nothing))]}, "engines.a.lints"),  # type: ignore[arg-type]
+        ({"engines": [DevEngine("a", lints=(5,))]}, "engines.a.lints"),  # type: ignore[arg-type]
+        ({"engines": [DevEngine("a", describe=5)]}, "describe"),  # type: ignore[arg-type]
+        *[({"engines": [_with(**fault)]}, name) for fault in MALFORMED for name in fault if name != "in_place"],
     ],
 )
 def test_construction_fails_and_names_the_key(tmp_path: Path, change, named: str):
@@ -66,6 +111,7 @@ async def test_the_builder_is_immutable_and_says_the_same_as_ops(scene: Scene):
     edited = start.edit("a.txt", [{"find": "good", "replace": "bad"}])
     full = edited.check().lint().write().read_lines("a.txt", 1, 1, label="first")
     assert start.to_ops() == []
+    edited.to_ops()[0]["args"]["edits"][0]["find"] = "what no file holds"
     assert [made["step"] for made in full.to_ops()] == ["edit", "check", "lint", "write", "read_lines"]
     result = await full
     assert result.reads["first"].text == "bad\n"
@@ -78,6 +124,8 @@ def test_a_builder_method_without_an_engine_raises_when_called(scene: Scene):
         with pytest.raises(DevToolsError) as caught:
             getattr(scene.pipeline(["a.txt"]), method)()
         assert caught.value.code == "E_DEV_ENGINE_REQUIRED"
+        assert caught.value.step == method
+        assert "do not retry" in caught.value.message
 
 
 @clause("3.2")
@@ -147,7 +195,33 @@ async def test_a_bad_argument_names_the_step_and_the_argument(scene: Scene, ops,
     assert named in caught.value.message
     assert "should" not in caught.value.message, "a validator's own words"
     assert caught.value.step == step
+    last = ops[-1].get("args") if ops else None
+    if isinstance(last, dict) and isinstance(last.get("path"), str):
+        assert caught.value.path == last["path"]
     assert scene.gate.steps == []
+
+
+@clause("3.3")
+async def test_what_is_wrong_is_not_repeated_at_length(scene: Scene):
+    """An answer must fit a frame, whatever was asked."""
+    endless = "x" * 1_000_000
+    for ops in (
+        [op("format", paths=[f"*?{endless}"])],
+        [op(endless)],
+        [op("read_lines", path=endless)],
+        [op("read_lines", endless, path="a", start=1), op("read_lines", endless, path="b", start=1)],
+        [op("read_lines", path=endless, start=1), op("read_lines", path=endless, start=1)],
+        [op("check", **{endless: 1})],
+        [{"step": "check", endless: 1}],
+    ):
+        scene.engines = [formatter("upper", str.upper), finder("words", "x")]
+        with pytest.raises(DevToolsError) as caught:
+            await scene.plan([], *ops)
+        assert len(str(caught.value.to_wire())) < 10_000, str(ops)[:60]
+    for paths in ([f"*?{endless}"], [f"*{endless}"], [endless], [f"/{endless}"]):
+        with pytest.raises(DevToolsError) as caught:
+            await scene.plan(paths, op("check"))
+        assert len(str(caught.value.to_wire())) < 10_000, paths[0][:10]
 
 
 @clause("3.3")

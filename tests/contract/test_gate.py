@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from devtools_lsp.core.delta import Delta
 from devtools_lsp.errors import DevToolsError
-from devtools_lsp.ports import Cancellation, Decision, Edited
+from devtools_lsp.ports import Cancellation, Capability, Decision, DevEngine, Edited, EngineCall
 from tests.contract.bench import Scene, denying, finder, formatter, op
 
 clause = pytest.mark.clause
@@ -29,6 +30,24 @@ async def test_the_question_is_exactly_these_five_fields(scene: Scene):
             "engines": None,
         },
     ]
+
+
+@clause("4.1")
+async def test_the_embedders_handle_reaches_the_gate_and_the_engines(scene: Scene):
+    """SPEC 3.0.1: it is opaque and passed on as it is."""
+    handle = object()
+    got: list[object] = []
+
+    async def run(call: EngineCall) -> Delta:
+        got.append(call.handle)
+        return Delta()
+
+    scene.options["handle"] = handle
+    scene.engines = [DevEngine("e", checks=(Capability(run),))]
+    scene.put({"a.txt": "a\n"})
+    await scene.call("check", paths=["a.txt"])
+    assert got == [handle]
+    assert [context.handle for context, _ in scene.gate.questions] == [handle, handle]
 
 
 @clause("4.2")
