@@ -18,10 +18,8 @@ NoteOption = Annotated[str | None, typer.Option("--note", help="A sentence for t
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("approvals", help="List what waits for a person, with the diff; --watch keeps listening.")(approvals)
-    app.command("approve", help="Approve one pending step.")(approve)
-    app.command("deny", help="Deny one pending step.")(deny)
-    app.command("log", help="Show the activity log: gate answers, landed edits, failures.")(log)
+    for command in (approvals, approve, deny, log):
+        app.command()(command)
 
 
 def approvals(
@@ -29,7 +27,10 @@ def approvals(
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and count as somebody who can decide.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """With --watch each new approval is printed as it comes, until interrupted."""
+    """List what waits for a person, with the diff.
+
+    With --watch each new approval is printed as it comes, until Ctrl-C; it starts the daemon when none runs.
+    """
     found = checked_root(root)
     terminal = Terminal.of(as_json)
 
@@ -110,42 +111,79 @@ def approve(
     root: RootOption = None,
     note: NoteOption = None,
     remember: Annotated[
-        bool, typer.Option("--remember", help="Also allow what the approval offers to remember.")
+        bool,
+        typer.Option(
+            "--remember",
+            help="From now on let this agent do the like without asking, until its session ends; `approvals` says in "
+            "words what that covers. Prints the rule that would keep it for good.",
+        ),
     ] = False,
     drop: Annotated[list[str] | None, typer.Option("--drop", help="Leave this hunk out; may be repeated.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Exit code 2 when the answer came too late to count."""
+    """Approve one pending step. Exit code 2 when the answer came too late to count."""
     _decide(approval, True, root, as_json, note=note, remember=remember, drop=drop or [])
 
 
 def deny(approval: IdArgument, root: RootOption = None, note: NoteOption = None, as_json: JsonOption = False) -> None:
-    """The agent is told the note."""
+    """Deny one pending step; the agent is told the note. Exit code 2 when the answer came too late to count."""
     _decide(approval, False, root, as_json, note=note)
 
 
 def _decide(approval: str, approved: bool, root: Path | None, as_json: bool, **options: Any) -> None:
     found = checked_root(root)
 
-    async def work() -> dict[str, Any]:
+    async def work() -> tuple[dict[str, Any], dict[str, Any] | None]:
         from devtools_lsp.client import connect
 
         async with await connect(found, name="terminal", role="terminal", start=False) as client:
             tell_version(client)
+            waiting = await client.approvals()
             # The number behind the dash is enough; anything else must be the whole id, so that no other is meant.
-            waiting = [item["id"] for item in await client.approvals()]
-            numbered = [name for name in waiting if name.rpartition("-")[2] == approval]
-            return await client.decide(numbered[0] if numbered else approval, approved, **options)
+            meant = [item for item in waiting if approval in (item["id"], item["id"].rpartition("-")[2])]
+            name = meant[0]["id"] if meant else approval
+            return await client.decide(name, approved, **options), meant[0] if meant else None
 
-    answer = run(work())
+    answer, item = run(work())
     terminal = Terminal.of(as_json)
+    remembers = item is not None and answer["applied"] and bool(options.get("remember"))
+    rule = _rule_to_keep(found, item) if remembers and item is not None else None
     if as_json:
-        terminal.show(answer)
+        terminal.show({**answer, "rule": rule} if remembers else answer)
     else:
         late = "" if answer["applied"] else "  (this answer came too late and changed nothing)"
         terminal.out.print(f"{answer['id']}: {answer['status']} by {answer['by']}{late}")
+        if remembers:
+            _print_rule(terminal, found, rule)
     if not answer["applied"]:
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _rule_to_keep(root: Path, item: dict[str, Any]) -> str | None:
+    from devtools_lsp.cli.keeping import kept_rule
+
+    in_pyproject = _configured_in(root) == "pyproject.toml"
+    return kept_rule(item, array="tool.devtools-lsp.gate.rules" if in_pyproject else "gate.rules")
+
+
+def _configured_in(root: Path) -> str:
+    """The file that a rule goes into; one that cannot be read at the moment is still where it goes."""
+    from devtools_lsp.config import FILE_NAME, load_configuration
+    from devtools_lsp.errors import InvalidConfigError
+
+    try:
+        source = load_configuration(root).source
+    except InvalidConfigError as error:
+        return error.path or FILE_NAME
+    return source.name if source is not None else FILE_NAME
+
+
+def _print_rule(terminal: Terminal, root: Path, rule: str | None) -> None:
+    if rule is None:
+        terminal.out.print("remembered until the agent's session ends; no rule of the configuration can say it")
+        return
+    typer.echo(f"remembered until the agent's session ends; to keep it for good, add to {_configured_in(root)}:\n")
+    typer.echo(rule, nl=False)
 
 
 def escaped(text: str) -> str:
@@ -205,7 +243,7 @@ def log(
     lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="How many of the last lines.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Read from the state directory: works without a daemon."""
+    """Show the activity log: gate answers, landed edits, failures. Works without a daemon."""
     from devtools_lsp import discovery
 
     found = checked_root(root)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from devtools_lsp.cli.keeping import toml_value
 from devtools_lsp.engines.detect import Detected, Found
 
 HEAD = """\
@@ -50,8 +50,7 @@ def _table(entry: Found) -> str:
 
 
 def _keys(table: Mapping[str, Any]) -> list[str]:
-    # A JSON string without escapes beyond \\n, \\t, \\" and \\uXXXX is a TOML basic string.
-    return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
+    return [f"{key} = {toml_value(value)}" for key, value in table.items()]
 
 
 def _one_line(text: str) -> str:

@@ -7,8 +7,10 @@ the directories or the exact command that were approved. It never covers names t
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from devtools_lsp.core.invisible import reveal
+from devtools_lsp.errors import BadArgumentError
 from devtools_lsp.paths import PathPattern, is_pattern, parent_of
 from devtools_lsp.pipeline.rules import EDIT_FAMILY, AlwaysAsks, Question, Rule
 
@@ -56,19 +58,42 @@ def _around(path: str) -> str:
     return f"{directory}/*" if directory else "*"
 
 
+def kept_table(rule: Rule) -> dict[str, Any] | None:
+    """The table of `[[gate.rules]]` that says what a remembered rule says, for good; None when none can.
+
+    It holds for every session of that agent and, for format and lint, for in-place engines too: a table has no
+    conditions for either. None can for a command with a `*`, and for names that a pattern may not spell.
+    """
+    table: dict[str, Any] = {"name": _words(rule, ""), "decision": rule.decision, "agent": rule.agent}
+    if rule.exact_command is not None:
+        if "*" in rule.exact_command or rule.exact_command != rule.exact_command.strip():
+            return None
+        return table | {"step": sorted(rule.steps), "command": rule.exact_command}
+    try:
+        for pattern in rule.paths:
+            PathPattern.parse(pattern.text)
+    except BadArgumentError:
+        return None
+    table |= {"step": sorted(rule.steps), "paths": [pattern.text for pattern in rule.paths]}
+    return table | ({"fix": rule.fix} if rule.fix is not None else {})
+
+
 def remember_words(rule: Rule) -> str:
     """What a remembered rule covers, in words: who, what, where and until when."""
+    return _words(rule, ", until its session ends")
+
+
+def _words(rule: Rule, until: str) -> str:
     who = reveal(rule.agent or "any agent")
-    until = "until its session ends"
     if rule.exact_command is not None:
-        return f"Let {who} run exactly this command without asking, {until}: {_one_line(rule.exact_command)}"
+        return f"Let {who} run exactly this command without asking{until}: {_one_line(rule.exact_command)}"
     act = "change files" if rule.steps == EDIT_FAMILY else f"{'/'.join(sorted(rule.steps))} files"
     if rule.in_place:
         act = f"let engines {'/'.join(sorted(rule.steps))} files in place"
     places = [_place(pattern.text) for pattern in rule.paths[:_SHOWN_PLACES]]
     if len(rule.paths) > _SHOWN_PLACES:
         places.append(f"{len(rule.paths) - _SHOWN_PLACES} more places")
-    return f"Let {who} {act} {' and '.join(places)} without asking, {until}; names that always ask still ask"
+    return f"Let {who} {act} {' and '.join(places)} without asking{until}; names that always ask still ask"
 
 
 def _place(pattern: str) -> str:

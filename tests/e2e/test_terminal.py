@@ -260,9 +260,27 @@ def test_a_person_watches_and_decides_in_terminals(asking: Place):
         # The number behind the dash will do; the beginning of an id will not, for it may be another's whole id.
         assert place.cli("approve", shown["id"].partition("-")[0]).returncode == 2
         approved = place.cli("approve", shown["id"].partition("-")[2], "--remember", "--json")
-        assert json.loads(approved.stdout)["status"] == "approved"
+        answer = json.loads(approved.stdout)
+        assert answer["status"] == "approved"
         assert agent.wire.result(call)["written"]
         assert agent.edit("a.txt", "b", "c")["written"]
+        # Another session is asked again, until a person puts the rule that was printed into the configuration.
+        again = place.agent("ada")
+        call = again.begin_edit("a.txt", "c", "d")
+        shown = json.loads(watching.stdout.readline())
+        text = place.cli("approve", shown["id"], "--remember").stdout
+        assert "until the agent's session ends" in text
+        assert "add to devtools.toml" in text
+        assert text.endswith(f"\n{answer['rule']}")
+        assert again.wire.result(call)["written"]
+        place.reconfigure(ASK + "\n" + text[text.index("[[gate.rules]]") :])
+        assert place.agent("ada").edit("a.txt", "d", "e")["written"]
+        other = place.agent("eve")
+        call = other.begin_edit("a.txt", "e", "f")
+        assert json.loads(watching.stdout.readline())["agent"] == "eve"
+        other.wire.notify("$/cancelRequest", {"id": call})
+        assert other.error(call)["code"] == "E_DEV_CANCELLED"
+        place.reconfigure(ASK)
     finally:
         watching.terminate()
         watching.communicate(timeout=20)

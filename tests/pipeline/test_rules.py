@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from devtools_lsp.core.changeset import FileChange, Hunk, Preview
 from devtools_lsp.core.diagnostics import Diagnostic, Pending
 from devtools_lsp.errors import InvalidConfigError
 from devtools_lsp.paths import PathPattern
-from devtools_lsp.pipeline.remembering import remember_words, remembered_rule
+from devtools_lsp.pipeline.remembering import kept_table, remember_words, remembered_rule
 from devtools_lsp.pipeline.rule_matching import command_allowed, command_concerned, covers, overlaps
 from devtools_lsp.pipeline.rule_tables import read_rule, read_rules
 from devtools_lsp.pipeline.rules import Facts, NeedsPreview, Question, Rule, RuleBook, Verdict, facts_of
@@ -374,6 +375,50 @@ def test_in_place_engines_are_remembered_apart():
     rules, _ = remembering(ask("format", "src/a.py", persists=True))
     assert outcome(rules, ask("format", "src/a.py", persists=True)) == "allow"
     assert outcome(rules, ask("format", "src/a.py", persists=True, in_place=True)) == "ask"
+
+
+def kept(question: Question) -> RuleBook:
+    """The rules of a configuration into which a person put what was remembered."""
+    rule = remembered_rule(question, always_asks)
+    assert rule is not None
+    table = kept_table(rule)
+    assert table is not None
+    return book(table)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        edit("src/a.py"),
+        edit("a.py"),
+        edit("package.json", "a.py"),
+        ask("apply_patch", "a.py", "src/deep/b.py", may_create=("docs/new.md",), persists=True),
+        ask("format", "src/a.py", persists=True),
+        ask("format", "src/a.py", may_create=("gen/**",), persists=True, in_place=True),
+        ask("lint", "src/a.py", fix=True, persists=True),
+        ask("write", "src/a.py"),
+        ask("undo", "src/a.py"),
+        ask("bash", command="make clean && echo $HOME\n./run 'a b'"),
+    ],
+    ids=lambda question: question.call.step,
+)
+def test_what_is_kept_for_good_settles_the_same_call_in_every_session(question: Question):
+    rules = kept(question)
+    expected = "ask" if any(map(always_asks, question.paths)) else "allow"
+    assert outcome(rules, replace(question, session="another")) == expected
+    assert outcome(rules, replace(question, agent="other")) == "ask"
+    assert outcome(rules, edit("elsewhere/a.py")) == "ask"
+    assert outcome(rules, ask("bash", command="make")) == "ask"
+
+
+@pytest.mark.parametrize(
+    "question", [edit("app/[id]/page.tsx"), ask("bash", command="rm *.pyc"), ask("bash", command=" ls")]
+)
+def test_what_a_table_would_say_otherwise_is_not_kept(question: Question):
+    """A `*` of a command would become a wildcard, and a pattern refuses brackets."""
+    rule = remembered_rule(question, always_asks)
+    assert rule is not None
+    assert kept_table(rule) is None
 
 
 # -- tables ------------------------------------------------------------------------------------------------------
