@@ -1,4 +1,4 @@
-"""Commands that set up and run the daemon: serve, init, doctor, demo, mcp."""
+"""Commands that set up and run the daemon: serve, init, doctor, demo."""
 
 from __future__ import annotations
 
