@@ -52,6 +52,15 @@ def test_the_streaming_example(project: Path):
     assert "exit 0 wrote ['built.txt']" in said
 
 
+def test_the_toolset_example(project: Path):
+    said = run(example("toolset"), project)
+    assert (project / "app.py").read_text(encoding="utf-8") == "a = 2\n"
+    assert "['read_file', 'write_file', 'edit_file', 'glob', 'grep', 'bash']" in said
+    assert "-a = 1\n+a = 2\n" in said
+    assert "'content': 'app.py: edited\\n', 'is_error': False" in said
+    assert "bash cat app.py\na = 2\nexit 0 in " in said
+
+
 def test_the_library_example(project: Path):
     (project / "app.py").write_text("a = 2\n", encoding="utf-8")
     said = run(example("library"), project)
