@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import difflib
 import importlib.util
+import os
 import shutil
+import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -21,6 +24,13 @@ from devtools_lsp.demo.editor import HeadlessEditor
 from devtools_lsp.errors import DevToolsError
 
 TARGET = "rich/filesize.py"
+"""Ten files import it, so that a check of it looks at them, too."""
+LEAF = "rich/diagnose.py"
+"""Nobody imports it: what a check of one file costs by itself."""
+LEAF_FIND = "    console = Console()\n"
+CHECKER = "basedpyright"
+ROUNDS = 5
+COLD_BOUND_S = 60.0
 CONFIGURATION = """\
 [gate]
 mode = "editor"      # every write of an agent waits for a person
@@ -124,6 +134,7 @@ async def _play(stage: Stage, root: Path) -> None:
         stage.say("editor", "attached over LSP, watching")
         try:
             await _judge_in_memory(stage, agent, target, original)
+            await _judge_a_leaf(stage, agent, root)
             await _write_with_approval(stage, agent, editor, target, original)
             await _take_back(stage, agent, editor, target, original)
         finally:
@@ -155,10 +166,10 @@ async def _judge_in_memory(stage: Stage, agent: Client, target: Path, original: 
     await stage.act("2  edit → check in one call, judged from memory: the disk is not touched")
     begun = time.perf_counter()
     result = await agent.ops([TARGET], [_edit(WRONG), {"step": "check"}])
-    stage.say("agent", f"edit + check answered in {(time.perf_counter() - begun) * 1000:.0f} ms (checker just started)")
+    stage.say("agent", f"edit + check answered in {_ms(begun)} ms (checker just started)")
     begun = time.perf_counter()
     result = await agent.ops([TARGET], [_edit(WRONG), {"step": "check"}])
-    stage.say("agent", f"edit + check answered in {(time.perf_counter() - begun) * 1000:.0f} ms (warm)")
+    stage.say("agent", f"edit + check answered in {_ms(begun)} ms (warm, and the files that import it judged, too)")
     introduced = result["delta"]["introduced"]
     _show_findings(stage, "introduced", introduced)
     stage.insist(
@@ -167,6 +178,57 @@ async def _judge_in_memory(stage: Stage, agent: Client, target: Path, original: 
     )
     stage.insist(target.read_text(encoding="utf-8") == original, "the file on disk is what it was")
     stage.insist(result["unwritten"] == [TARGET], "the result says that nothing was written")
+
+
+async def _judge_a_leaf(stage: Stage, agent: Client, root: Path) -> None:
+    """The same question about a file that nobody imports, against the checker's own command from a cold start."""
+    before = (root / LEAF).read_text(encoding="utf-8")
+    times: list[float] = []
+    result: dict[str, Any] = {}
+    for number in range(ROUNDS + 1):
+        # Another text each time, so that every answer is a judgement of its own; the first one learns the file.
+        edits = [{"find": LEAF_FIND, "replace": f"    console = Console(widht={80 + number})\n"}]
+        begun = time.perf_counter()
+        result = await agent.ops([LEAF], [{"step": "edit", "args": {"path": LEAF, "edits": edits}}, {"step": "check"}])
+        times.append(time.perf_counter() - begun)
+    warm = statistics.median(times[1:])
+    stage.say("agent", f"edit + check of {LEAF}, which nobody imports: {warm * 1000:.0f} ms (warm, median of {ROUNDS})")
+    cold = await _cold(root)
+    if cold is None:
+        stage.say("agent", f"the command {CHECKER!r} is not here to compare with")
+    else:
+        stage.say("agent", f"`{CHECKER} {LEAF}` from a cold start: {cold * 1000:.0f} ms ({cold / warm:.0f} times that)")
+        stage.insist(warm < cold, "a warm answer comes sooner than a cold one")
+    _show_findings(stage, "introduced", result["delta"]["introduced"])
+    stage.insist(
+        any("widht" in item["message"] for item in result["delta"]["introduced"]),
+        "the misspelt argument is reported",
+    )
+    stage.insist((root / LEAF).read_text(encoding="utf-8") == before, "this file is what it was, too")
+
+
+async def _cold(root: Path) -> float | None:
+    """Seconds that the checker's command takes for the leaf; None when there is no such command."""
+    beside = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    command = shutil.which(CHECKER, path=beside)
+    if command is None:
+        return None
+    begun = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        command, LEAF, cwd=root, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(COLD_BOUND_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return None
+    return time.perf_counter() - begun
+
+
+def _ms(begun: float) -> str:
+    return f"{(time.perf_counter() - begun) * 1000:.0f}"
 
 
 async def _write_with_approval(

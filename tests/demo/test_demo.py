@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,3 +24,7 @@ def test_the_demo_is_as_it_should_be(tool: Callable[[str], str]):
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert "everything was as it should be" in done.stdout
     assert "approved by editor" in done.stdout
+    # A file that ten others import and one that nobody does, each under its own name, and the cold start beside them.
+    assert "the files that import it judged, too" in done.stdout
+    assert re.search(r"rich/diagnose\.py, which nobody imports: \d+ ms", done.stdout)
+    assert re.search(r"`basedpyright rich/diagnose\.py` from a cold start: \d+ ms", done.stdout)
