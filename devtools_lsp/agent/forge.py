@@ -153,7 +153,8 @@ class ToolSet:
         if tool is not None:
             return tool
         if name in self.withheld:
-            raise self.withheld[name]
+            # The error is the set's own: each time it is raised it would keep one more caller's frames.
+            raise self.withheld[name].with_traceback(None)
         near = difflib.get_close_matches(name[:100], self.tools, n=1)
         hint = f"did you mean {near[0]!r}? The" if near else "the"
         raise UnknownStepError(

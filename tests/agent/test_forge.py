@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -245,3 +246,14 @@ def test_an_unknown_tool_lists_those_there_are(scene: Scene):
         forge_dev_tools(scene.pipeline).find("write")
     assert caught.value.code == "E_DEV_UNKNOWN_STEP"
     assert caught.value.alternatives == ["read_lines", "edit", "apply_patch"]
+
+
+def test_a_refusal_keeps_nothing_of_those_it_was_told(scene: Scene):
+    """Tools are forged once and refused often: frames of earlier callers would pile up in the error."""
+    tools = forge_dev_tools(scene.pipeline)
+    lengths: list[int] = []
+    for _ in range(3):
+        with pytest.raises(DevToolsError) as caught:
+            tools.find("lint")
+        lengths.append(len(traceback.extract_tb(caught.value.__traceback__)))
+    assert lengths[0] == lengths[1] == lengths[2]
