@@ -26,16 +26,15 @@ if TYPE_CHECKING:
     from devtools_lsp.ports import Decision as Decision
     from devtools_lsp.toolset import DevToolset as DevToolset
     from devtools_lsp.toolset import Workspace as Workspace
+else:
+    # Hidden from type checkers, which would take any name for one that is here.
+    def __getattr__(name: str) -> object:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
 
+        return getattr(import_module(home), name)
 
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(home), name)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    def __dir__() -> list[str]:
+        return [*globals(), *__all__]

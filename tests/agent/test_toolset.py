@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -23,6 +24,7 @@ from devtools_lsp.client import connect, stop_daemon
 from devtools_lsp.config import parse_configuration
 from devtools_lsp.errors import CallCancelledError, InvalidConfigError, PolicyError
 from devtools_lsp.ports import Edited, GateCall, GateContext
+from devtools_lsp.toolset import ending
 
 MUTATING = ("write_file", "edit_file", "bash")
 
@@ -626,6 +628,53 @@ async def test_closing_ends_the_calls_that_run(root: Path, gate: RecordingGate, 
     assert "not open" in error.message
     await toolset.close()
     assert not any(spool.exists() for spool in spools if spool.name != f"devtools-lsp-{os.getuid()}")
+
+
+async def test_a_call_that_does_not_look_at_its_switch_is_stopped(
+    toolset: DevToolset, gate: RecordingGate, monkeypatch: pytest.MonkeyPatch, nap, running
+):
+    """I13: a callback that never returns holds up its own call, and not what stops it."""
+    monkeypatch.setattr(ending, "CANCEL_GRACE_S", 1.0)
+    stop = Cancellation()
+    stuck = asyncio.Event()
+
+    async def progress(_value: dict[str, Any]) -> None:
+        stuck.set()
+        await asyncio.Event().wait()
+
+    command = nap()
+    call = asyncio.create_task(toolset.call("bash", {"command": f"echo up; {command}"}, progress=progress, signal=stop))
+    await stuck.wait()
+    stop.cancel("the person pressed stop")
+    error = await refused(call, "E_DEV_CANCELLED")
+    assert error.message == "bash was stopped: the person pressed stop; look at the files before trying again"
+    assert not running(command)
+
+
+async def test_a_call_that_does_not_end_at_all_is_let_go(
+    root: Path, gate: RecordingGate, monkeypatch: pytest.MonkeyPatch, eventually
+):
+    """I13: the caller is told so, and closing does not wait for it forever either."""
+    monkeypatch.setattr(ending, "CANCEL_GRACE_S", 0.2)
+    stop = Cancellation()
+    stuck, free, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def progress(_value: dict[str, Any]) -> None:
+        stuck.set()
+        while not free.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await free.wait()
+        left.set()
+
+    async with DevToolset(Workspace(root), gate) as toolset:
+        call = asyncio.create_task(toolset.call("bash", {"command": "echo up"}, progress=progress, signal=stop))
+        await stuck.wait()
+        stop.cancel()
+        error = await refused(call, "E_DEV_CANCELLED")
+        assert error.message == "bash was cancelled but does not end; look at the files before trying again"
+    free.set()
+    await asyncio.wait_for(left.wait(), 5)
+    await eventually(lambda: not any(task.get_name() == "devtools bash" for task in asyncio.all_tasks()))
 
 
 async def test_closing_one_toolset_leaves_the_commands_of_another_alone(root: Path, gate: RecordingGate, eventually):
