@@ -6,36 +6,49 @@ will write: a choice that passes here is one that the pipeline can take.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from devtools_lsp.core.changeset import FileChange, Hunk
 from devtools_lsp.core.hunks import choose_hunks, render_unified
+from devtools_lsp.core.invisible import reveal
 from devtools_lsp.core.linediff import lines_of
 from devtools_lsp.core.workspace import sha256
 from devtools_lsp.daemon.approval_payload import Approval
-from devtools_lsp.daemon.approval_words import consequences, diff_text, headline
+from devtools_lsp.daemon.approval_words import (
+    MAX_TEXT_BYTES,
+    consequences,
+    diff_text,
+    fitting,
+    headline,
+    wire_size,
+)
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.errors import BadArgumentError, DevToolsError
 from devtools_lsp.ports import Edited
 from devtools_lsp.text import NotTextError, decode
 from devtools_lsp.wire.messages import Params
 
-MAX_DOCUMENT_BYTES = 6 * 1024 * 1024
+MAX_DOCUMENT_BYTES = MAX_TEXT_BYTES
 """How much text one diff document carries; beyond it files come one by one, by path."""
+
+_SUMMARY = 200
+"""How many characters of a hunk's first changed line name it in a list."""
 
 
 class DiffParams(Params, frozen=True):
     """`devtools/diff`: a waiting approval as a person is shown it; with `path` one file's part.
 
     `part` says how much: the words, the words and the diff as one text, or also the whole texts of the files.
+    `drop` names hunks that the person means to leave out: the texts are then those that the rest would make.
     """
 
     id: str
     path: str | None = None
     part: Literal["words", "text", "texts"] = "texts"
+    drop: tuple[str, ...] = ()
 
 
 def check_choice(approval: Approval, edited: Sequence[Edited], drop: Sequence[str]) -> None:
@@ -103,57 +116,123 @@ def shown_document(approval: Approval, disk: Disk, wanted: DiffParams) -> dict[s
     }
     if wanted.part == "words":
         return document
+    check_choice(approval, (), wanted.drop)
     if wanted.part == "text":
-        return document | {"text": diff_text(approval)[:MAX_DOCUMENT_BYTES]}
-    return document | diff_document(approval, disk, wanted.path)
+        files = _chosen(approval, wanted.path)
+        left_out = sum(hunk.id in wanted.drop for file in files for hunk in file.hunks)
+        notes = [f"left out: {left_out} of {sum(len(file.hunks) for file in files)} hunks"] if left_out else []
+        diff = _diff(approval, files, wanted.drop)
+        return document | {"text": diff_text(approval, diff=diff, notes=notes)}
+    return document | diff_document(approval, disk, wanted.path, wanted.drop)
 
 
-def diff_document(approval: Approval, disk: Disk, path: str | None = None) -> dict[str, Any]:
-    """{id, diff, files: [{path, from?, kind, before, after}], invisible: [{path, line, column, what}]}.
+def diff_document(
+    approval: Approval, disk: Disk, path: str | None = None, drop: Collection[str] = ()
+) -> dict[str, Any]:
+    """{id, diff, files: [{path, from?, kind, before, after, hunks}], invisible: [{path, line, column, what}]}.
 
-    `before` is what is on disk, `after` what would be written; null for a file that is not there, and for one whose
-    whole text is not known here (then `partial` is true: the hunks are all there is). `invisible` lists what a
-    person would not see in the added lines. With more text than fits a frame, `truncated` is true and the files'
-    texts are null: ask for each by `path`. Reads files; call it in a thread.
+    `before` is what is on disk, `after` what would be written without the hunks in `drop`; null for a file that is
+    not there, and for one whose whole text is not known here (then `partial` is true: the hunks are all there is).
+    `hunks` are {id, dropped, start, lines, added, removed, summary} in order: the 1-based lines of `after` (of
+    `before`, for a deleted file) that the hunk changes, 0 lines where it only removes, how many lines it adds and
+    removes, and the first line that it changes. `invisible` lists what a person would not see in the added lines.
+    With more text than fits a frame, `truncated` is true and the files' texts are null: ask for each by `path`.
+    Reads files; call it in a thread.
     """
-    files = approval.shown.files
-    if path is not None:
-        files = [file for file in files if path in (file.path, file.from_)]
-        if not files:
-            raise BadArgumentError(f"approval {approval.id} does not change {path!r}", path=path, reason="notFound")
-    diff = approval.shown.diff if path is None else render_unified(files)
-    shown = [_texts(file, disk) for file in files]
-    size = sum(len(entry[key] or "") for entry in shown for key in ("before", "after"))
+    files = _chosen(approval, path)
+    diff = _diff(approval, files, drop)
+    shown = [_texts(file, disk, drop) for file in files]
+    size = wire_size(diff) + sum(wire_size(entry[key] or "") for entry in shown for key in ("before", "after"))
     named = {file.path for file in files}
     unseen = [entry for entry in approval.unseen if entry.path in named]
     document: dict[str, Any] = {"id": approval.id, "diff": diff, "files": shown, "invisible": unseen}
-    if len(diff) + size > MAX_DOCUMENT_BYTES:
+    if size > MAX_DOCUMENT_BYTES:
         document["truncated"] = True
         for entry in shown:
             entry["before"] = entry["after"] = None
-        if len(diff) > MAX_DOCUMENT_BYTES:
-            document["diff"] = diff[:MAX_DOCUMENT_BYTES]
+        document["diff"] = fitting(diff, MAX_DOCUMENT_BYTES)
     return document
 
 
-def _texts(file: FileChange, disk: Disk) -> dict[str, Any]:
+def _chosen(approval: Approval, path: str | None) -> Sequence[FileChange]:
+    if path is None:
+        return approval.shown.files
+    files = [file for file in approval.shown.files if path in (file.path, file.from_)]
+    if not files:
+        raise BadArgumentError(f"approval {approval.id} does not change {path!r}", path=path, reason="notFound")
+    return files
+
+
+def _diff(approval: Approval, files: Sequence[FileChange], drop: Collection[str]) -> str:
+    if not drop and len(files) == len(approval.shown.files):
+        return approval.shown.diff
+    return render_unified([msgspec.structs.replace(file, hunks=_kept(file.hunks, drop)) for file in files])
+
+
+def _kept(hunks: Sequence[Hunk], drop: Collection[str]) -> list[Hunk]:
+    """The hunks that stay, at the new lines that they then have."""
+    kept: list[Hunk] = []
+    moved = 0
+    for hunk in hunks:
+        if hunk.id in drop:
+            moved += hunk.old_lines - hunk.new_lines
+        else:
+            kept.append(msgspec.structs.replace(hunk, new_start=hunk.new_start + moved))
+    return kept
+
+
+def _texts(file: FileChange, disk: Disk, drop: Collection[str]) -> dict[str, Any]:
     entry: dict[str, Any] = {"path": file.path, "kind": file.kind, "before": None, "after": None}
     if file.from_ is not None:
         entry["from"] = file.from_
+    entry["hunks"] = _places(file, drop)
     before = "" if file.kind == "added" else _text_with_hash(disk, file.from_ or file.path, file.base_hash)
     after: str | None = None
     if before is not None:
         try:
-            after = choose_hunks(before, file.hunks, dropped=(), edited={})
+            after = choose_hunks(before, file.hunks, dropped=drop, edited={})
         except DevToolsError:
             # The proposal starts from a text that earlier steps of its plan made, and not from the disk's.
             before = None
     if before is None:
         entry["partial"] = True
         return entry
+    own = {hunk.id for hunk in file.hunks}
     entry["before"] = None if file.kind == "added" else before
-    entry["after"] = None if file.kind == "deleted" else after
+    # A deletion of which a part is left out keeps the file, an addition of which nothing is left makes none.
+    gone = not own & set(drop) if file.kind == "deleted" else file.kind == "added" and own and own <= set(drop)
+    entry["after"] = None if gone else after
     return entry
+
+
+def _places(file: FileChange, drop: Collection[str]) -> list[dict[str, Any]]:
+    places: list[dict[str, Any]] = []
+    moved = 0
+    for hunk in file.hunks:
+        rows = [row for row in lines_of(hunk.text) if row[:1] in (" ", "+", "-")]
+        changed = [index for index, row in enumerate(rows) if row[0] != " "]
+        first, last = (changed[0], changed[-1]) if changed else (0, -1)
+        dropped = hunk.id in drop
+        absent = "+" if dropped else "-"
+        there = sum(row[0] != absent for row in rows[first : last + 1])
+        start = (hunk.new_start if hunk.new_lines else hunk.new_start + 1) + moved + first
+        if file.kind == "deleted":
+            start, there = max(1, hunk.old_start) + first, last + 1 - first
+        elif dropped:
+            moved += hunk.old_lines - hunk.new_lines
+        telling = next((row for row in rows[first : last + 1] if row[0] == "+"), rows[first] if changed else " ")
+        places.append(
+            {
+                "id": hunk.id,
+                "dropped": dropped,
+                "start": start,
+                "lines": there,
+                "added": sum(row[0] == "+" for row in rows),
+                "removed": sum(row[0] == "-" for row in rows),
+                "summary": reveal(telling.strip("\n")[:_SUMMARY]),
+            }
+        )
+    return places
 
 
 def _text_with_hash(disk: Disk, path: str, base_hash: str | None) -> str | None:

@@ -6,6 +6,7 @@ approves what they cannot see.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from devtools_lsp.core.changeset import FileChange
@@ -13,8 +14,13 @@ from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.core.invisible import TRAILING_BLANKS, reveal
 from devtools_lsp.daemon.approval_payload import Approval
 
+MAX_TEXT_BYTES = 6 * 1024 * 1024
+"""How much of a diff one message carries as a text: a frame holds 8 MiB."""
+LF = "\n"
 _MAX_COMMAND = 400
 _MAX_LISTED = 3
+_MAX_UNSEEN = 200
+_CONTROLS = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 
 _ACTS = {
     "acquire": "read",
@@ -89,16 +95,47 @@ def action_subject(approval: Approval) -> str:
     return shown if len(shown) <= 100 else shown[:100] + "…"
 
 
-def diff_text(approval: Approval) -> str:
-    """The document of "Show diff": who asks and what follows from it, then the diff as it would be applied."""
+def diff_text(approval: Approval, *, diff: str | None = None, notes: Sequence[str] = ()) -> str:
+    """The document of "Show diff": who asks and what follows from it, then the diff as it would be applied.
+
+    `diff` takes the place of the whole proposal's, `notes` stand with the consequences. At most about `MAX_TEXT_BYTES`
+    on the wire: what is cut off is said at the top.
+    """
     head = [headline(approval), *consequences(approval)]
     if approval.remember is not None:
         head.append(f"remember: {approval.remember.name}")
-    head += [f"invisible: {reveal(entry.path)}:{entry.line}:{entry.column} {entry.what}" for entry in approval.unseen]
-    body = approval.shown.diff
+    unseen = approval.unseen[:_MAX_UNSEEN]
+    head += [f"invisible: {reveal(entry.path)}:{entry.line}:{entry.column} {entry.what}" for entry in unseen]
+    if len(approval.unseen) > len(unseen):
+        head.append(f"invisible: {len(approval.unseen) - len(unseen)} more")
+    body = approval.shown.diff if diff is None else diff
     if approval.question.command is not None:
         body = reveal(approval.question.command) + "\n"
-    return "".join(f"# {line}\n" for line in "\n".join(head).split("\n")) + "\n" + body
+    shown = fitting(body, MAX_TEXT_BYTES)
+    head += notes
+    if len(shown) < len(body):
+        head.append(f"NOT ALL IS SHOWN: {shown.count(LF)} of {body.count(LF)} lines; look at single files for the rest")
+    return "".join(f"# {line}\n" for line in LF.join(head).split(LF)) + LF + shown
+
+
+def fitting(text: str, budget: int) -> str:
+    """The whole lines of a text that take at most `budget` bytes in a message; of a longer first line, a part."""
+    # No character takes more than six bytes there.
+    if len(text) * 6 <= budget or wire_size(text) <= budget:
+        return text
+    end, left = 0, budget
+    for line in text.split(LF):
+        left -= wire_size(line) + 2
+        if left < 0:
+            break
+        end += len(line) + 1
+    return text[: end or budget // 6]
+
+
+def wire_size(text: str) -> int:
+    """The bytes that a text takes as a string of a JSON message."""
+    escaped = sum(text.count(character) for character in '\n\r\t\b\f"\\')
+    return len(text.encode("utf-8", "surrogatepass")) + escaped + 5 * len(_CONTROLS.findall(text))
 
 
 def _what(approval: Approval) -> str:

@@ -16,7 +16,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from devtools_lsp.daemon.approval_payload import Approval
-from devtools_lsp.daemon.approval_words import action_subject, diff_text, request_message
+from devtools_lsp.daemon.approval_words import MAX_TEXT_BYTES, action_subject, diff_text, request_message, wire_size
 from devtools_lsp.daemon.approvals import Answer, Approvals
 from devtools_lsp.daemon.diagnostics_hub import DiagnosticsHub
 from devtools_lsp.daemon.doors import Channel
@@ -180,7 +180,10 @@ class EditorDesk:
 
     async def _ask_once(self, approval: Approval) -> bool:
         """Ask; true when it should be asked again."""
-        titles = [title for title, command in _offers(approval) if command != SHOW_DIFF or approval.shown.diff]
+        # Some clients preselect the first choice: Enter pressed by accident must not approve anything.
+        first = SHOW_DIFF if approval.shown.diff else DENY
+        offers = sorted(_offers(approval), key=lambda offer: offer[1] != first)
+        titles = [title for title, command in offers if command != SHOW_DIFF or approval.shown.diff]
         params = types.ShowMessageRequestParams(
             type=types.MessageType.Warning,
             message=request_message(approval),
@@ -217,7 +220,11 @@ class EditorDesk:
                     return {"id": approval.id, "shown": self._way}
             except JsonRpcException as error:
                 _log.info("the editor could not show %s: %s", uri, error)
-        self._channel.notify("devtools/showDiff", {"id": approval.id, "diff": approval.shown.diff, "text": text})
+        shown: dict[str, str] = {"id": approval.id, "text": text}
+        # A frame holds both only while they are small; the text alone always fits.
+        if wire_size(text) <= MAX_TEXT_BYTES // 2:
+            shown["diff"] = approval.shown.diff
+        self._channel.notify("devtools/showDiff", shown)
         return {"id": approval.id, "shown": "notification"}
 
     async def content(self, uri: str) -> str:

@@ -168,7 +168,8 @@ async def test_a_command_is_asked_about_in_a_message(daemon: Any, eventually: An
     method, params = editor.asked[0]
     assert method == "window/showMessageRequest"
     assert params["message"].startswith("claude wants to run: rm -rf build")
-    assert [action["title"] for action in params["actions"]] == ["Approve", "Deny", "Remember and approve"]
+    # Never approving first: a client may preselect the first choice.
+    assert [action["title"] for action in params["actions"]] == ["Deny", "Approve", "Remember and approve"]
 
 
 async def test_an_addition_is_asked_about_in_a_message_with_its_diff(daemon: Any, eventually: Any):
@@ -277,7 +278,10 @@ async def test_an_editor_with_its_own_diff_view_gets_the_texts(daemon: Any, even
     await editor.run({"command": "devtools.showDiff", "arguments": [{"id": approval.id}]})
     assert editor.told("devtools/showDiff")[0]["id"] == approval.id
     document = await editor.request("devtools/diff", {"id": approval.id})
-    assert document["files"] == [{"path": "a.py", "kind": "modified", "before": "one\n", "after": "two\n"}]
+    (file,) = document["files"]
+    hunks = file.pop("hunks")
+    assert file == {"path": "a.py", "kind": "modified", "before": "one\n", "after": "two\n"}
+    assert [hunk["id"] for hunk in hunks] == [hunk.id for hunk in approval.shown.files[0].hunks]
 
 
 # -- deciding from the payload alone -----------------------------------------------------------------------------
