@@ -18,7 +18,7 @@ from devtools_lsp.core.result import EngineUse, Written
 
 StepName = Literal["acquire", "read_lines", "edit", "apply_patch", "write", "format", "lint", "check"]
 FileKind = Literal["file", "directory", "symlink", "other"]
-Access = Literal["read", "write", "create", "delete"]
+Access = Literal["read", "write", "create", "delete", "restore"]
 
 
 # -- cancellation and time ---------------------------------------------------------------------------------------
@@ -145,6 +145,9 @@ class Mutation:
 
     `rmdir` removes a directory that is empty once the others have landed and still is the one of inode `expect` (in
     decimal digits); any other stays, and that is no failure. Only an undo asks for it.
+
+    `restores` names the before-image in the journal of what an undo brings back to a place where nothing is: the file
+    gets its owner and attributes again, and its name is not held to the rules for new ones.
     """
 
     kind: Literal["write", "delete", "rename", "mkdir", "rmdir"]
@@ -153,6 +156,7 @@ class Mutation:
     source: str | None = None
     expect: str | None = UNCHECKED
     mode: int | None = None
+    restores: str = ""
 
 
 @runtime_checkable

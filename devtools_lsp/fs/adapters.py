@@ -72,7 +72,7 @@ class Adapter:
                 )
             elif place == path and found.kind == "other" and access != "read":
                 raise PolicyError(f"{path!r} is not a regular file", reason="protected", path=path)
-        if access not in ("read", "delete"):
+        if access not in ("read", "delete", "restore"):
             check_creatable([place.rpartition("/")[2] for place in missing], path)
         return [place for place in missing if place != path]
 

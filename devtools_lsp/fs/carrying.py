@@ -14,12 +14,12 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from devtools_lsp.errors import DevToolsError, StepFailedError
+from devtools_lsp.errors import DevToolsError, PolicyError, StepFailedError
 from devtools_lsp.fs.effects import Content, Effect, conflict
 from devtools_lsp.fs.faults import point
 from devtools_lsp.fs.journal import Journal, stray_name
@@ -34,6 +34,7 @@ from devtools_lsp.fs.staging import (
     copy_staged,
     inherits,
     inode_at,
+    open_regular,
     place_new,
     place_over,
     print_of,
@@ -213,11 +214,25 @@ class Carrier:
 
     def _stage_data(self, after: Content, data: bytes, staged: str, directory: int) -> Image:
         if after.origin is None:
-            ino = write_staged(staged, directory, data, like=None, mode=after.mode)
+            with self._before_image(after.restores) as like:
+                ino = write_staged(staged, directory, data, like=like, mode=after.mode)
             return Image(ino, after.sha256, len(data), after.mode or 0)
         known = self._prints[after.origin]
         ino = write_staged(staged, directory, data, like=self._parents.known(after.origin, known.ino))
         return Image(ino, after.sha256, len(data), known.mode)
+
+    @contextlib.contextmanager
+    def _before_image(self, name: str) -> Generator[int | None]:
+        """What the journal keeps under a name, opened; None when that is nothing."""
+        try:
+            found = open_regular(name, self._journal.descriptor)[0] if name else None
+        except (FileNotFoundError, PolicyError):
+            found = None
+        try:
+            yield found
+        finally:
+            if found is not None:
+                os.close(found)
 
     def _stage_move(self, after: Content, staged: str, directory: int) -> Image:
         assert after.origin is not None

@@ -173,7 +173,7 @@ class LocalDisk:
             for path, access in paths:
                 real, what = self._examine(batch, path, access, protected)
                 found.append(what)
-                if access in ("write", "create"):
+                if access in ("write", "create", "restore"):
                     arriving[real] = what is None
             if self.policy is not None and arriving:
                 coming = created_below(path for path, absent in arriving.items() if absent)
@@ -202,7 +202,8 @@ class LocalDisk:
                     self.policy.judge_alias(path, real)
             if access != "read":
                 if trail.status is None:
-                    check_creatable((*trail.missing, trail.name), path)
+                    if access != "restore":
+                        check_creatable((*trail.missing, trail.name), path)
                 elif not stat.S_ISREG(trail.status.st_mode) and not stat.S_ISDIR(trail.status.st_mode):
                     raise not_regular("write", path)
             absent = trail.missing or trail.status is None

@@ -23,13 +23,15 @@ class Content:
     """What a path holds after the list: `data`, or unchanged the bytes that `origin` held before it.
 
     `origin` is also the path (before the list) of the file whose mode, owner and attributes go on; None for a file
-    that is new altogether. `mode` are the permission bits asked for such a one.
+    that is new altogether. `mode` are the permission bits asked for such a one, `restores` the before-image in the
+    journal whose metadata it gets.
     """
 
     origin: str | None
     data: bytes | None = None
     mode: int | None = None
     sha256: str = ""
+    restores: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def net_plan(mutations: Sequence[Mutation], look: Look) -> NetPlan:
             continue
         if mutation.kind == "write":
             origin = found.origin if found is not None else None
-            state[path] = Content(origin, mutation.data, mutation.mode, sha256(mutation.data))
+            state[path] = Content(origin, mutation.data, mutation.mode, sha256(mutation.data), mutation.restores)
             continue
         if found is None:
             absent.append(mutation)

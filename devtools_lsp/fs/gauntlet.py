@@ -352,6 +352,8 @@ def _report(mutations: Sequence[Mutation | None], landed: Landed) -> None:
 def _access(mutation: Mutation) -> Access:
     if mutation.kind in ("delete", "rmdir"):
         return "delete"
+    if mutation.restores:
+        return "restore"
     creating = mutation.kind in ("mkdir", "rename") or mutation.expect is None
     return "create" if creating else "write"
 

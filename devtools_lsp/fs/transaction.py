@@ -94,6 +94,8 @@ class Transaction:
         access: Access = "create" if mutation.expect is None else "write"
         if mutation.kind in ("delete", "rmdir"):
             access = "delete"
+        elif mutation.restores:
+            access = "restore"
         target = self._resolve_path(mutation.path, access, parents, directory=mutation.kind in ("mkdir", "rmdir"))
         if mutation.source is None:
             return mutation if target == mutation.path else replace(mutation, path=target)
@@ -116,7 +118,8 @@ class Transaction:
                 self._policy.judge(real, access, identities, protected=parents.protected, directory=directory)
                 self._policy.judge_alias(path, real)
             if trail.status is None:
-                check_creatable((*trail.missing, trail.name), path)
+                if access != "restore":
+                    check_creatable((*trail.missing, trail.name), path)
             elif not stat.S_ISREG(trail.status.st_mode) and not stat.S_ISDIR(trail.status.st_mode):
                 # Before anything opens it: opening a device can be an act of its own.
                 raise not_regular("change", path)

@@ -164,7 +164,8 @@ def _mutations(journal: Journal, net: dict[str, _Net]) -> tuple[Mutation, ...]:
         origin = net.get(entry.moved_from or "")
         if entry.before is None and entry.after is not None and origin is not None and origin.after is None:
             back = entry.moved_from or ""
-            moves.append(Mutation("rename", back, source=path, expect=entry.after.sha256))
+            image = _image(origin)
+            moves.append(Mutation("rename", back, source=path, expect=entry.after.sha256, restores=image))
             settled.update((path, back))
             if origin.before is not None and origin.before.sha256 != entry.after.sha256:
                 writes.append(Mutation("write", back, _kept(journal, origin), expect=entry.after.sha256))
@@ -175,7 +176,9 @@ def _mutations(journal: Journal, net: dict[str, _Net]) -> tuple[Mutation, ...]:
             deletions.append(Mutation("delete", path, expect=_sha(entry.after)))
         else:
             data = _kept(journal, entry)
-            writes.append(Mutation("write", path, data, expect=_sha(entry.after), mode=entry.before.mode))
+            image = _image(entry) if entry.after is None else ""
+            mode = entry.before.mode
+            writes.append(Mutation("write", path, data, expect=_sha(entry.after), mode=mode, restores=image))
     return (*moves, *deletions, *writes)
 
 
@@ -216,7 +219,7 @@ def _kept_bytes(journal: Journal, entry: _Net) -> bytes | None:
     if entry.store is None or entry.before is None:
         return None
     try:
-        descriptor, status = open_regular(f"{entry.store[0]}.old.{entry.store[1]}", journal.descriptor)
+        descriptor, status = open_regular(_image(entry), journal.descriptor)
     except (OSError, PolicyError):
         return None
     try:
@@ -224,6 +227,10 @@ def _kept_bytes(journal: Journal, entry: _Net) -> bytes | None:
         return data if sha256(data) == entry.before.sha256 else None
     finally:
         os.close(descriptor)
+
+
+def _image(entry: _Net) -> str:
+    return f"{entry.store[0]}.old.{entry.store[1]}" if entry.store is not None else ""
 
 
 def _sha(image: Image | None) -> str | None:

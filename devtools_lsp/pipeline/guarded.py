@@ -27,7 +27,7 @@ from devtools_lsp.pipeline.steps import (
     validate_arguments,
 )
 from devtools_lsp.pipeline.writing import require_clean_buffers
-from devtools_lsp.ports import Cancellation, LandedFile, Mutation, PlanIdentity
+from devtools_lsp.ports import Access, Cancellation, LandedFile, Mutation, PlanIdentity
 
 Answer = TypeVar("Answer")
 
@@ -170,7 +170,8 @@ class Guarded:
                     paths=tuple(reversal.kept),
                 )
             for mutation in files:
-                await parts.gauntlet.screen(mutation.path, "delete" if mutation.kind == "delete" else "write")
+                access: Access = "delete" if mutation.kind == "delete" else "restore" if mutation.restores else "write"
+                await parts.gauntlet.screen(mutation.path, access)
             require_clean_buffers(parts, "undo", paths)
             created = [m.path for m in reversal.mutations if m.kind == "write" and m.expect is None]
             _, permit = await Asker(parts, caller.who, caller.signal).ask(

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from devtools_lsp.core.workspace import sha256
-from devtools_lsp.errors import BadArgumentError
+from devtools_lsp.errors import BadArgumentError, PolicyError
 from devtools_lsp.fs import journal
 from devtools_lsp.fs.journal import Retention
 from devtools_lsp.ports import Mutation
@@ -442,3 +442,40 @@ async def test_a_kill_at_every_step_of_an_undo_leaves_no_directory_alone(tree, s
             break
     else:
         pytest.fail("the undo never came to its end")
+
+
+# -- names and metadata ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["odd\\name", "a\nb", "tab\t", "trail ", "x" * 255])
+async def test_a_strange_name_comes_back(tree, handle, name):
+    """Nobody may make such a name, but an undo must not be refused the one that the plan took away."""
+    tree.fill({f"{name}/deep/{name}": b"in", name + ".d" if len(name) < 250 else "y" * 255: b"moved"})
+    before = tree.files()
+    [moving] = [path for path in before if before[path] == b"moved"]
+    await commit(
+        handle,
+        "p",
+        Mutation("delete", f"{name}/deep/{name}", expect=sha256(b"in")),
+        Mutation("rename", "plain.txt", source=moving, expect=sha256(b"moved")),
+    )
+    await take_back(handle)
+    assert tree.files() == before
+    with pytest.raises(PolicyError):
+        await commit(handle, "q", Mutation("write", "new\\name", b"x", expect=None))
+
+
+async def test_a_deleted_file_comes_back_with_what_belonged_to_it(tree, handle):
+    path = tree.root / "drop.sh"
+    try:
+        os.setxattr(path, "user.note", b"kept")
+    except OSError:
+        pytest.skip("the temporary directory's file system has no extended attributes")
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 23456)
+    owner = (path.stat().st_uid, path.stat().st_gid)
+    await commit(handle, "p", Mutation("delete", "drop.sh", expect=sha256(b"d0")))
+    await take_back(handle)
+    assert path.read_bytes() == b"d0"
+    assert os.getxattr(path, "user.note") == b"kept"
+    assert (path.stat().st_uid, path.stat().st_gid, path.stat().st_mode & 0o777) == (*owner, 0o755)
