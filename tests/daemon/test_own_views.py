@@ -133,4 +133,4 @@ async def test_a_diff_that_does_not_fit_says_what_is_missing_and_still_arrives(d
     assert len(shown["text"].split("\n\n", 1)[1].splitlines()) == count
     assert 5_000_000 < wire_size(shown["text"]) < 7_000_000
     assert len(fitting("界" * 4_000_000, 6_000_000)) == 1_000_000
-    assert fitting("a\nb\n" * 10, 13) == "a\nb\na\n"
+    assert fitting("a\nb\n" * 10, 13) == "a\nb\n" * 2
