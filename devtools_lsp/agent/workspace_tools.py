@@ -254,8 +254,9 @@ class WorkspaceTools:
                 raise witness.conflict().at(step="edit") from error
             raise
         data: dict[str, Any] = {"path": path, "changedSinceRead": witness.changed}
+        outcome = "edited" if result.written else "unchanged"
         note = " (someone else changed the file since it was read; the edit applied to what it is now)"
-        return ToolAnswer(result, f"{path}: edited{note if witness.changed else ''}\n", data)
+        return ToolAnswer(result, f"{path}: {outcome}{note if witness.changed else ''}\n", data)
 
     # -- searching -----------------------------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 
@@ -62,11 +63,7 @@ class Answer:
         try:
             self._channel.send(encode(ResultAnswer(id=self._request_id, result=value)))
         except FrameTooLargeError as error:
-            self._send_error(
-                WorkspaceBoundsError(
-                    f"the result has {error.size} bytes; a frame holds at most {error.limit}: ask for less at once"
-                )
-            )
+            self._send_error(_too_large(error, value))
         except (TypeError, ValueError, RecursionError):
             _log.exception("the result of %s cannot be encoded", self._method)
             self._send_error(internal_error(self._method, "its result cannot be encoded"))
@@ -283,6 +280,23 @@ class Calls:
         running.answer.error(
             CallCancelledError("the call was cancelled but does not end; look at the files before trying again")
         )
+
+
+def _too_large(error: FrameTooLargeError, result: object) -> WorkspaceBoundsError:
+    """The refusal of a result that fits no frame; what it would have said was written is said all the same."""
+    written = _written_in(result)
+    landed = f"; {len(written)} file(s) were written" if written else ""
+    return WorkspaceBoundsError(
+        f"the result has {error.size} bytes; a frame holds at most {error.limit}: ask for less at once{landed}",
+        written=written or None,
+    )
+
+
+def _written_in(result: object) -> list[dict[str, str]]:
+    if not isinstance(result, Mapping):
+        return []
+    written: object = cast("Mapping[str, object]", result).get("written", [])
+    return msgspec.convert(msgspec.to_builtins(written), list[dict[str, str]])
 
 
 def internal_error(method: str, what: str) -> RpcError:

@@ -6,14 +6,17 @@ plans do. What a command does to the disk it does itself: it is gated and report
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
+
 from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.core.result import Change, Result, Written
-from devtools_lsp.errors import ConflictError, DevToolsError, ReadOnlyError
+from devtools_lsp.errors import CallCancelledError, ConflictError, DevToolsError, ReadOnlyError
 from devtools_lsp.pipeline.asking import Asker
 from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest, Witness
 from devtools_lsp.pipeline.runtime import execute
@@ -47,6 +50,7 @@ class Reversal:
     plan: str
     mutations: tuple[Mutation, ...]
     written: tuple[Written, ...]
+    changes: tuple[Change, ...]
     preview: Callable[[], Awaitable[Preview]]
     landed: tuple[LandedFile, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -181,13 +185,24 @@ class Guarded:
             await parts.gauntlet.commit(permit, reversal.mutations, landed.append)
         except DevToolsError as error:
             if landed:
-                error.written = [{"path": mutation.path, "kind": mutation.kind} for mutation in landed]
+                error.written = msgspec.to_builtins(written_of(landed))
             self._report_failure(caller, "undo", error)
             raise error.at(step="undo") from error.__cause__
+        except asyncio.CancelledError:
+            if not landed:
+                raise
+            # A commit that has begun is finished: what it did is told to everybody, the caller included.
+            if parts.observer is not None:
+                parts.observer.landed(caller.who, "undo", reversal.landed, reversal.written)
+            written = written_of(landed)
+            raise CallCancelledError(
+                f"{caller.signal.reason or 'the undo was stopped'}; {len(written)} file(s) had been written",
+                step="undo",
+                written=msgspec.to_builtins(written),
+            ) from None
         if parts.observer is not None:
             parts.observer.landed(caller.who, "undo", reversal.landed, reversal.written)
-        changes = [Change(path=entry.path, kind=entry.kind, from_=entry.from_) for entry in reversal.written]
-        return self.result(caller, written=reversal.written, changes=changes, atomic=parts.gauntlet.atomic)
+        return self.result(caller, written=reversal.written, changes=reversal.changes, atomic=parts.gauntlet.atomic)
 
     def result(
         self,
@@ -222,6 +237,20 @@ class Guarded:
     def _report_failure(self, caller: Caller, step: str, error: DevToolsError) -> None:
         if self._parts.observer is not None:
             self._parts.observer.failed(caller.who, error.step or step, error.code, error.paths or [])
+
+
+def written_of(mutations: Sequence[Mutation]) -> tuple[Written, ...]:
+    """What mutations made of each file, once a file: one that moves back and gets its old text has moved."""
+    arrived = {mutation.path for mutation in mutations if mutation.kind == "rename"}
+    found: list[Written] = []
+    for mutation in mutations:
+        if mutation.kind == "rename":
+            found.append(Written(path=mutation.path, kind="renamed", from_=mutation.source))
+        elif mutation.kind == "delete":
+            found.append(Written(path=mutation.path, kind="deleted"))
+        elif mutation.kind == "write" and mutation.path not in arrived:
+            found.append(Written(path=mutation.path, kind="added" if mutation.expect is None else "modified"))
+    return tuple(found)
 
 
 def _paths_of(mutations: Sequence[Mutation]) -> list[str]:

@@ -15,11 +15,12 @@ import msgspec
 from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.diagnostics import notice
 from devtools_lsp.core.hunks import changed_ranges
-from devtools_lsp.core.result import Result, Written
+from devtools_lsp.core.result import Change, Result, Written
 from devtools_lsp.core.workspace import DiskFile, Workspace
 from devtools_lsp.errors import BadArgumentError, DevToolsError, StepUnavailableError
 from devtools_lsp.pipeline.acquire import decode_file, read_present
-from devtools_lsp.pipeline.guarded import Caller, Guarded, Reversal
+from devtools_lsp.pipeline.guarded import Caller, Guarded, Reversal, written_of
+from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.preview import diff_of
 from devtools_lsp.pipeline.proposal import Proposal, Proposed
@@ -74,10 +75,13 @@ async def undo(parts: PipelineParts, guarded: Guarded, plan: str | None, caller:
     async def preview() -> Preview:
         return diff_of(parts, Proposal(Workspace(), tuple(entries)))
 
+    written = written_of(changes)
+    weight = Proposal(Workspace(), tuple(entries)).weight
     reversal = Reversal(
         plan=undoing.plan,
         mutations=undoing.mutations,
-        written=tuple(_written(mutation) for mutation in changes),
+        written=written,
+        changes=await off_loop(weight, lambda: _counted(parts, written, entries)),
         preview=preview,
         landed=tuple(_landed(entry) for entry in entries),
         kept=undoing.conflicts,
@@ -127,12 +131,19 @@ def _text_of(path: str, data: bytes) -> DiskFile | None:
         return None
 
 
-def _written(mutation: Mutation) -> Written:
-    if mutation.kind == "rename":
-        return Written(path=mutation.path, kind="renamed", from_=mutation.source)
-    if mutation.kind == "delete":
-        return Written(path=mutation.path, kind="deleted")
-    return Written(path=mutation.path, kind="added" if mutation.expect is None else "modified")
+def _counted(parts: PipelineParts, written: Sequence[Written], entries: Sequence[Proposed]) -> tuple[Change, ...]:
+    """The changes with their line counts, which are absent where somebody's file is no text (I12)."""
+    texts = {entry.path: (entry.before, entry.after) for entry in entries}
+    found: list[Change] = []
+    for entry in written:
+        change = Change(path=entry.path, kind=entry.kind, from_=entry.from_)
+        before, after = texts[entry.path]
+        known = (before is not None or entry.kind == "added") and (after is not None or entry.kind == "deleted")
+        if parts.line_counter is not None and known:
+            added, removed = parts.line_counter(before.text if before else "", after.text if after else "")
+            change = msgspec.structs.replace(change, added=added, removed=removed)
+        found.append(change)
+    return tuple(found)
 
 
 def _landed(entry: Proposed) -> LandedFile:

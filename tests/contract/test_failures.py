@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import time
 
 import pytest
 
+from devtools_lsp.core.result import Result
 from devtools_lsp.errors import DevToolsError
 from devtools_lsp.fs.memory import MemoryFileSystem
+from devtools_lsp.pipeline.guarded import Caller
 from devtools_lsp.pipeline.parts import Bounds
-from devtools_lsp.ports import Decision
+from devtools_lsp.ports import Decision, PlanIdentity
 from tests.contract.bench import Scene, finder, op
 
 clause = pytest.mark.clause
@@ -182,6 +185,28 @@ async def test_a_fault_of_looking_is_a_refusal_and_never_an_absence(scene: Scene
             await work
         assert caught.value.code in ("E_DEV_STEP_FAILED", "E_DEV_POLICY")
         assert caught.value.reason != "notFound"
+
+
+@clause("3.18")
+async def test_an_undo_that_is_stopped_after_it_began_tells_what_it_did(scene: Scene):
+    """Nothing is half-told: its commit is finished, and the caller hears of it."""
+    scene.put({"a.txt": "a\n"})
+    plan = (await scene.call("edit", path="a.txt", edits=[{"find": "a", "replace": "b"}])).plan
+    undoing: list[asyncio.Task[Result]] = []
+    commit = scene.file_system.commit_witnessed
+
+    async def stopped_meanwhile(*args, **kwargs):
+        undoing[0].cancel()
+        return await commit(*args, **kwargs)
+
+    scene.file_system.commit_witnessed = stopped_meanwhile
+    caller = Caller(PlanIdentity("u", "test"))
+    undoing.append(asyncio.ensure_future(scene.pipeline.undo(plan, caller)))
+    with pytest.raises(DevToolsError) as caught:
+        await undoing[0]
+    assert caught.value.code == "E_DEV_CANCELLED"
+    assert caught.value.written == [{"path": "a.txt", "kind": "modified"}]
+    assert scene.text("a.txt") == "a\n"
 
 
 @clause("3.19")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from tests.e2e.place import ALLOW, Agent, Place, edit_of
+from tests.e2e.place import ALLOW, Agent, Place, edit_of, op, told
 
 MARK = b"\xef\xbb\xbf"
 
@@ -312,3 +312,68 @@ def test_a_person_saves_while_agents_edit(place: Place):
     assert saved
     # A person who writes over what landed a moment ago is seen by nobody; the agent never does so to a person.
     assert lost <= saved
+
+
+# -- what is said of what landed ------------------------------------------------------------------------------------
+
+
+def test_undo_tells_each_file_once_and_counts_its_lines(place: Place, agent: Agent):
+    """A file that moves back and gets its old text is one change, not two (SPEC 3.12.1)."""
+    place.put({"moved.txt": "one\ntwo\n", "gone.txt": "1\n2\n3\n"})
+    patch = """*** Begin Patch
+*** Update File: moved.txt
+*** Move to: there.txt
+@@
+ one
+-two
++three
++four
+*** Delete File: gone.txt
+*** Add File: made.txt
++new
+*** End Patch
+"""
+    plan = agent.call("apply_patch", {"patch": patch}, surface="granular")["plan"]
+    result = agent.wire.request("devtools/undo", {"plan": plan})
+    told_changes = {change["path"]: change for change in result["changes"]}
+    assert told_changes == {
+        "gone.txt": {"path": "gone.txt", "kind": "added", "added": 3, "removed": 0},
+        "made.txt": {"path": "made.txt", "kind": "deleted", "added": 0, "removed": 1},
+        "moved.txt": {"path": "moved.txt", "kind": "renamed", "from": "there.txt", "added": 1, "removed": 2},
+    }
+    assert len(result["changes"]) == len(result["written"]) == 3
+    assert "3 files changed" in result["summary"]
+
+
+def test_a_result_that_fits_no_frame_still_says_what_was_written(place: Place, agent: Agent):
+    """Nothing is half-told: an error after bytes landed lists them (SPEC 9)."""
+    names = [f"long{number}.txt" for number in range(5)]
+    place.put({"short.txt": "a\n", **dict.fromkeys(names, "a line of some length\n" * 90_000)})
+    reading = [op("read_lines", path=name, start=1) for name in names]
+    ops = [op("edit", **edit_of("short.txt", "a", "b")), op("write"), *reading]
+    data = told(agent.wire.refused("devtools/ops", {"paths": ["short.txt", *names], "ops": ops}))
+    assert (data["code"], data["retry"]) == ("E_DEV_WORKSPACE_BOUNDS", "withLess")
+    assert data["written"] == [{"path": "short.txt", "kind": "modified"}]
+    assert place.text("short.txt") == "b\n"
+
+
+def test_an_edit_that_changes_nothing_does_not_say_that_it_did(place: Place, agent: Agent):
+    place.put({"same.txt": "same\n"})
+    agent.call("read_file", {"path": "same.txt"})
+    result = agent.call("edit_file", {"path": "same.txt", "old_string": "same", "new_string": "same"})
+    assert result["written"] == []
+    assert result["content"] == "same.txt: unchanged\n"
+
+
+def test_a_file_cannot_come_to_be_below_another(place: Place, agent: Agent):
+    """It is the patch that is wrong, and nobody is asked about what could not land (SPEC 4.3)."""
+    place.put({"kept.txt": "k\n"})
+    add = "*** Begin Patch\n*** Add File: both\n+1\n*** Add File: both/below\n+2\n*** End Patch\n"
+    move = "*** Begin Patch\n*** Update File: kept.txt\n*** Move to: up/kept\n*** Add File: up\n+2\n*** End Patch\n"
+    for patch in (add, move):
+        asked = len(place.activity(event="gate", step="apply_patch"))
+        data = agent.refused("apply_patch", {"patch": patch}, surface="granular")
+        assert (data["code"], data["reason"], data["step"]) == ("E_DEV_STEP_FAILED", "exists", "apply_patch")
+        assert "below" in data["message"]
+        assert len(place.activity(event="gate", step="apply_patch")) == asked
+    assert place.text("kept.txt") == "k\n"

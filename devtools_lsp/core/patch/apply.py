@@ -17,6 +17,7 @@ from devtools_lsp.core.patch.locate import Locator
 from devtools_lsp.core.patch.operations import AddFile, DeleteFile, Operation, PatchHunk, UpdateFile
 from devtools_lsp.core.workspace import FileText
 from devtools_lsp.errors import BadArgumentError, StepFailedError
+from devtools_lsp.paths import parent_of
 from devtools_lsp.text import BYTE_ORDER_MARK, UTF8_LF, Span, TextForm, apply_spans, join_endings, split_endings
 
 
@@ -42,8 +43,8 @@ def apply_operations(operations: Sequence[Operation], files: Mapping[str, FileTe
     """Apply a patch to a map of root-relative paths to files; the map stays as it is.
 
     Raises BadArgumentError (`notFound`) for a file that is updated, moved or deleted and not there,
-    StepFailedError with `exists` for an addition or move onto a file that is there, `noMatch` or `ambiguous` for
-    a hunk. An error leaves nothing half done: the outcome is only returned when all applied.
+    StepFailedError with `exists` for an addition or move onto a file that is there or below one, `noMatch` or
+    `ambiguous` for a hunk. An error leaves nothing half done: the outcome is only returned when all applied.
     """
     state = _State(files)
     for index, operation in enumerate(operations):
@@ -53,7 +54,9 @@ def apply_operations(operations: Sequence[Operation], files: Mapping[str, FileTe
             state.delete(operation)
         else:
             state.update(operation, operations[index + 1 :])
-    return state.outcome()
+    outcome = state.outcome()
+    _require_apart(outcome, files)
+    return outcome
 
 
 def apply_hunks(text: str, hunks: Sequence[PatchHunk], *, path: str = "the text") -> str:
@@ -199,6 +202,25 @@ class _State:
                 if id(file) in places
             ),
         )
+
+
+def _require_apart(outcome: PatchOutcome, files: Mapping[str, FileText]) -> None:
+    """Refuse what no file system can hold: a file at a path at which another file needs a directory."""
+    arriving = {*outcome.added, *outcome.renamed.values()}
+    if not arriving:
+        return
+    standing = {path for path in files if path not in outcome.renamed} - set(outcome.deleted) | arriving
+    for path in sorted(standing):
+        parent = parent_of(path)
+        while parent and parent not in standing:
+            parent = parent_of(parent)
+        if parent and (path in arriving or parent in arriving):
+            raise StepFailedError(
+                f"the patch would leave both a file {parent} and {path} below it: choose another name for one of them",
+                reason="exists",
+                step="apply_patch",
+                path=path,
+            )
 
 
 def _vacates(operation: Operation, path: str) -> bool:
