@@ -2,8 +2,8 @@
 
 A reply to an agent carries a summary; what it leaves out stays here for a while. Files are JSON, 0600 in a 0700
 directory of the user's own, under names that nobody can guess. Spooling costs the caller a few microseconds: a
-writer thread encodes and writes, and until it has, the result is served from memory. Knows nothing of how replies
-are cut.
+writer thread encodes and writes, a moment later so that it is not in the way of the reply, and until it has, the
+result is served from memory. Knows nothing of how replies are cut.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import re
 import secrets
 import stat
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sized
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 _HANDLE = re.compile(r"[A-Za-z0-9_-]{22}")
 _SUFFIX = ".json"
 MAX_PAGE = 1000
+LAZY_S = 0.05
+"""How long a result may wait for its file: those that come in quick succession are written together."""
 
 
 class SpooledJsonArtifact(msgspec.Struct, frozen=True):
@@ -49,11 +51,10 @@ class _Diagnosed(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Entry:
-    """One artifact: `pending` holds the result until the writer is done; `size` is known from then on."""
+    """One artifact: `result` is held until the writer is done; `size` is known from then on."""
 
     born: float
     size: int = 0
-    pending: Future[None] | None = None
     result: object = None
 
 
@@ -83,6 +84,10 @@ class ArtifactStore:
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._too_large: OrderedDict[str, int] = OrderedDict()
+        self._size = 0
+        self._unwritten: deque[tuple[str, _Entry]] = deque()
+        self._writing = False
+        self._closing = threading.Event()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="artifact-writer")
         self._prepare()
 
@@ -97,7 +102,10 @@ class ArtifactStore:
         with self._lock:
             self._entries[handle] = entry
             # The caller is the event loop: what exceeds a bound by this one is removed by the thread that writes.
-            entry.pending = self._writer.submit(self._write, handle, entry)
+            self._unwritten.append((handle, entry))
+            if not self._writing:
+                self._writer.submit(self._write_waiting)
+                self._writing = True
         return SpooledJsonArtifact(handle, total)
 
     async def read(self, handle: str) -> bytes:
@@ -127,6 +135,7 @@ class ArtifactStore:
 
     def close(self) -> None:
         """Finish writing; later calls of `spool` fail."""
+        self._closing.set()
         self._writer.shutdown(wait=True)
 
     # -- reading
@@ -184,6 +193,16 @@ class ArtifactStore:
 
     # -- writing
 
+    def _write_waiting(self) -> None:
+        self._closing.wait(LAZY_S)
+        while True:
+            with self._lock:
+                if not self._unwritten:
+                    self._writing = False
+                    return
+                handle, entry = self._unwritten.popleft()
+            self._write(handle, entry)
+
     def _write(self, handle: str, entry: _Entry) -> None:
         try:
             data = msgspec.json.encode(entry.result)
@@ -196,6 +215,7 @@ class ArtifactStore:
                 evicted = self._evict()
             self._remove(evicted)
             return
+        evicted: list[str] = []
         with self._lock:
             if len(data) > self._max_bytes:
                 self._entries.pop(handle, None)
@@ -205,10 +225,11 @@ class ArtifactStore:
                 return
             entry.size = len(data)
             entry.result = None
-            entry.pending = None
-            evicted = self._evict()
-            if handle not in self._entries:
+            if handle in self._entries:
+                self._size += entry.size
+            else:
                 evicted.append(handle)
+            evicted += self._evict()
         self._remove(evicted)
 
     def _store(self, handle: str, data: bytes) -> None:
@@ -221,14 +242,13 @@ class ArtifactStore:
     def _evict(self) -> list[str]:
         """Forget what exceeds a bound, oldest first; the files are the caller's to remove, outside the lock."""
         oldest_allowed = self._clock.time() - self._max_age_s
-        total = sum(entry.size for entry in self._entries.values())
         evicted: list[str] = []
         while self._entries:
             handle, entry = next(iter(self._entries.items()))
-            if len(self._entries) <= self._max_count and total <= self._max_bytes and entry.born >= oldest_allowed:
+            if len(self._entries) <= self._max_count and self._size <= self._max_bytes and entry.born >= oldest_allowed:
                 break
             del self._entries[handle]
-            total -= entry.size
+            self._size -= entry.size
             evicted.append(handle)
         return evicted
 
@@ -261,4 +281,5 @@ class ArtifactStore:
                 found.append((status.st_mtime, status.st_size, handle))
         for born, size, handle in sorted(found):
             self._entries[handle] = _Entry(born, size)
+            self._size += size
         self._remove(self._evict())

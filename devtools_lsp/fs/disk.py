@@ -21,6 +21,7 @@ from devtools_lsp.fs.carrying import PartlyLandedError
 from devtools_lsp.fs.effects import conflict
 from devtools_lsp.fs.layout import created_below, judge_layouts
 from devtools_lsp.fs.names import check_creatable
+from devtools_lsp.fs.nearby import MAX_SMALL_BYTES, Nearby
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.protected import Protected
 from devtools_lsp.fs.refusals import not_found, not_regular, refusal
@@ -50,6 +51,7 @@ class LocalDisk:
         self.walk = walk
         self.symlinks: Symlinks = symlinks
         self.policy = policy
+        self.nearby = Nearby(walk.descriptor)
 
     @property
     def follow(self) -> bool:
@@ -89,6 +91,11 @@ class LocalDisk:
     def read(self, path: str) -> bytes:
         """A regular file's bytes."""
         return self._read(path, 0, None)
+
+    def read_small(self, path: str) -> bytes | None:
+        """As `read`, at most MAX_SMALL_BYTES; None for a larger file."""
+        data = self._read(path, 0, MAX_SMALL_BYTES + 1)
+        return data if len(data) <= MAX_SMALL_BYTES else None
 
     def read_window(self, path: str, offset: int, limit: int) -> bytes:
         """At most `limit` bytes of a regular file, from byte `offset`."""
@@ -192,6 +199,7 @@ class LocalDisk:
         """The resolved path, and what is there."""
         with self._refusing("look at", path):
             trail = batch.walk(path, follow=access == "read" or self.follow)
+            self.nearby.note(path, trail)
             real = trail.path
             if self.policy is not None:
                 identities: tuple[Identity, ...] = trail.identities

@@ -1,8 +1,8 @@
 """The local file system as the pipeline sees it: the asyncio face of `disk`, `transaction`, `recovery` and `undo`.
 
 Owns the threads and the lock. Blocking work runs in threads of its own, one hop a call however many files it
-concerns; `read_many` and `commit` exist for that reason. A cancelled caller still gets the truth: a commit that has
-begun is waited for, since its thread cannot be stopped.
+concerns (`read_many` and `commit` exist for that reason); a few small looks at what is `nearby` need none. A cancelled
+caller still gets the truth: a commit that has begun is waited for, since its thread cannot be stopped.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class LocalFileSystem:
 
     async def read(self, path: str) -> bytes:
         """A regular file's bytes; raises FileNotFoundError, PolicyError for secrets, links out and devices."""
+        if self.disk.nearby.has(path) and (small := self.disk.read_small(path)) is not None:
+            return small
         return await self._hop(lambda: self.disk.read(path))
 
     async def read_window(self, path: str, offset: int, limit: int) -> bytes:
@@ -105,6 +107,8 @@ class LocalFileSystem:
 
         Returns what each path is, None for an absence.
         """
+        if self.disk.nearby.has(*(path for path, _ in paths)):
+            return self.disk.examine_many(paths)
         return await self._hop(lambda: self.disk.examine_many(paths))
 
     # -- changing ------------------------------------------------------------------------------------------------

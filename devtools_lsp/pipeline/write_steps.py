@@ -41,8 +41,10 @@ async def take_proposal(
 ) -> None:
     """Ask about a proposal that is known already, take what was approved, and persist it when the call is granular."""
     persists = execution.request.persists
+    plan = None
     if persists:
-        require_writable(execution.parts, step.step, plan_write(proposal.after, execution.parts.text))
+        plan = plan_write(proposal.after, execution.parts.text, known=proposal.entries)
+        require_writable(execution.parts, step.step, plan)
     base = execution.workspace
     preview = Once(lambda: preview_of(execution.parts, proposal, base, execution.request.signal))
 
@@ -61,19 +63,29 @@ async def take_proposal(
         )
     finally:
         await preview.close()
-    await accept(execution, step, proposal, decision, permit)
+    await accept(execution, step, proposal, decision, permit, plan)
 
 
 async def accept(
-    execution: Execution, step: CompiledStep, proposal: Proposal, decision: Decision, permit: Permit
+    execution: Execution,
+    step: CompiledStep,
+    proposal: Proposal,
+    decision: Decision,
+    permit: Permit,
+    plan: WritePlan | None = None,
 ) -> None:
-    """Make an approved proposal the workspace, as the person took it, and persist it when the call is granular."""
+    """Make an approved proposal the workspace, as the person took it, and persist it when the call is granular.
+
+    `plan` is the proposal's, if it was made already; what a person took otherwise is planned anew.
+    """
     taken = proposal.decided(decision)
     execution.decision = report_decision(decision, execution.decision)
     execution.diagnostics.extend(taken.notes)
     execution.workspace = taken.after
     if execution.request.persists:
-        await persist(execution, step.step, permit, plan_write(taken.after, execution.parts.text))
+        if plan is None or taken is not proposal:
+            plan = plan_write(taken.after, execution.parts.text, known=taken.entries)
+        await persist(execution, step.step, permit, plan)
 
 
 async def persist(execution: Execution, step: str, permit: Permit, plan: WritePlan) -> None:

@@ -48,8 +48,16 @@ class Landing:
     written: list[Written] = field(default_factory=list[Written])
 
 
-def plan_write(workspace: Workspace, policy: TextPolicy, selected: Collection[str] | None = None) -> WritePlan:
-    """Plan the mutations that bring the disk to the workspace, of `selected` paths only where given."""
+def plan_write(
+    workspace: Workspace,
+    policy: TextPolicy,
+    selected: Collection[str] | None = None,
+    known: Sequence[Proposed] = (),
+) -> WritePlan:
+    """Plan the mutations that bring the disk to the workspace, of `selected` paths only where given.
+
+    `known` are changes whose spans may be known, so that nobody has to compare whole texts for them.
+    """
 
     def wanted(*paths: str) -> bool:
         return selected is None or any(path in selected for path in paths)
@@ -88,6 +96,7 @@ def plan_write(workspace: Workspace, policy: TextPolicy, selected: Collection[st
         entries.append(Proposed(path, disk[path].content, None, disk[path].sha256))
         del disk[path]
         expected.pop(path)
+    spans = {entry.path: entry for entry in known if entry.spans is not None and entry.source is None}
     created: list[str] = list(moves.values())
     files = dict(workspace.files)
     for path in sorted(files):
@@ -100,9 +109,11 @@ def plan_write(workspace: Workspace, policy: TextPolicy, selected: Collection[st
         if path not in moves.values():
             kind = "added" if on_disk is None else "modified"
             written.append(Written(path=path, kind=kind))
-            entries.append(
-                Proposed(path, on_disk.content if on_disk else None, content, on_disk.sha256 if on_disk else None)
-            )
+            before = on_disk.content if on_disk else None
+            shown = spans.get(path)
+            same = shown is not None and shown.before is before and shown.after is content
+            base_hash = on_disk.sha256 if on_disk else None
+            entries.append(Proposed(path, before, content, base_hash, spans=shown.spans if shown and same else None))
             if on_disk is None:
                 created.append(path)
         settled_content = content if policy == "preserve" else replace(content, form=UTF8_LF)
@@ -220,7 +231,12 @@ def _announce(parts: PipelineParts, who: PlanIdentity, step: str, plan: WritePla
             from_=entry.source,
             ranges=()
             if entry.after is None
-            else tuple(changed_ranges(entry.before.text if entry.before else "", entry.after.text)),
+            else tuple(
+                changed_ranges(
+                    entry.before.text if entry.before else "",
+                    entry.after.text if entry.spans is None else entry.spans,
+                )
+            ),
         )
         for entry in plan.entries
     ]
