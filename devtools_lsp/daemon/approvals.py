@@ -42,6 +42,9 @@ KEPT_ENDINGS = 10_000
 STILL_JUDGING = "the checkers have not answered yet"
 UNKNOWABLE = "what it changes is known only after it ran"
 
+_LOOKED_AT_ONCE = 50
+"""Paths whose links are resolved on the loop: some 10 microseconds each."""
+
 _ID = re.compile(r"([0-9a-f]{8})-([1-9][0-9]*)")
 
 
@@ -173,7 +176,8 @@ class Approvals:
 
     async def __call__(self, context: GateContext, call: GateCall) -> Decision:
         """Answer one gate call. Raises CallCancelledError when the agent cancels or leaves meanwhile."""
-        question = Question(call, context.agent, context.session, context.in_place)
+        aliases = await self._aliases(call)
+        question = Question(call, context.agent, context.session, context.in_place, aliases)
         settings = self._settings
         verdict, shown = await judge(
             self.rules,
@@ -189,6 +193,12 @@ class Approvals:
         if self._closed or (not self.deciders and self._settings.no_editor == "fail"):
             return Decision(approved=False, by="nobody", reason="noDecider")
         return await self._ask(context, question, shown)
+
+    async def _aliases(self, call: GateCall) -> tuple[str, ...]:
+        named = (*call.targets, *call.may_create)
+        if len(named) <= _LOOKED_AT_ONCE:
+            return self._disk.aliases(named)
+        return await asyncio.to_thread(self._disk.aliases, named)
 
     async def _ask(self, context: GateContext, question: Question, known: Preview | None) -> Decision:
         timeout_s = self._settings.timeout_s

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from devtools_lsp.core.workspace import sha256
@@ -66,6 +67,21 @@ class Disk:
         """The hash of a file's bytes."""
         data = self.read(path)
         return None if data is None else sha256(data)
+
+    def aliases(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """The root-relative paths to which links inside the root lead from these, where they are others, sorted."""
+        root, found = str(self.root), set[str]()
+        parents: dict[str, str] = {}
+        for path in paths:
+            parent, _, name = path.rpartition("/")
+            if parent not in parents:
+                parents[parent] = os.path.realpath(os.path.join(root, parent))
+            real = os.path.join(parents[parent], name)
+            if Path(real).is_symlink():
+                real = os.path.realpath(real)
+            if real.startswith(root + "/") and (relative := real[len(root) + 1 :]) != path:
+                found.add(relative)
+        return tuple(sorted(found))
 
     def is_file(self, path: str) -> bool:
         """Whether a regular file is there, links followed."""

@@ -38,17 +38,18 @@ EDIT_FAMILY = frozenset({"edit", "apply_patch", "edit_file", "write_file"})
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One gate call as the rules see it."""
+    """One gate call as the rules see it. `aliases` are its paths with links resolved, where that makes a difference."""
 
     call: GateCall
     agent: str
     session: str = ""
     in_place: bool = False
+    aliases: tuple[str, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Everything that may be touched: targets, then what may come into being."""
-        return (*self.call.targets, *self.call.may_create)
+        """Everything that may be touched, by every name it has: a link must not lead around a rule."""
+        return (*self.call.targets, *self.call.may_create, *self.aliases)
 
     @property
     def persists(self) -> bool:

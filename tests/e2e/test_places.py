@@ -156,6 +156,39 @@ def test_links_inside_are_read_through_and_not_written_through(place: Place, age
     assert place.text("sub/f.txt") == "sub\n"
 
 
+GUARDED = """
+[workspace]
+symlinks = "inside"
+
+[gate]
+mode = "allow"
+
+[[gate.rules]]
+step = ["edit", "write_file", "read_lines"]
+paths = ["guarded/**"]
+decision = "deny"
+"""
+
+
+def test_a_link_does_not_lead_around_a_rule(new_place: Callable[..., Place]):
+    """Rules and always-ask names count for what a path is, not only for what it is called (SPEC 5.2.3, 8.0.11)."""
+    place = new_place(GUARDED, {"guarded/g.txt": "g\n", "package.json": "{}\n", "free.txt": "f\n"}, start=False)
+    for link, target in (("d", "guarded"), ("f.txt", "guarded/g.txt"), ("j.txt", "package.json"), ("ok", "free.txt")):
+        (place.root / link).symlink_to(target)
+    place.start()
+    agent = place.agent()
+    for path in ("guarded/g.txt", "d/g.txt", "f.txt"):
+        data = agent.refused("edit", edit_of(path, "g", "x"))
+        assert (data["code"], data["reason"], data["step"]) == ("E_DEV_GATE_DECLINED", "denied", "edit"), path
+        assert agent.refused("read_lines", {"path": path, "start": 1})["reason"] == "denied"
+    created = agent.refused("write_file", {"path": "d/new.txt", "content": "x"}, surface="workspace")
+    assert created["reason"] == "denied"
+    assert agent.refused("edit", edit_of("j.txt", "{}", "[]"))["reason"] == "symlink"
+    assert agent.edit("ok", "f", "F")["written"]
+    assert place.tree().keys() >= {"guarded/g.txt"}
+    assert (place.text("guarded/g.txt"), place.text("package.json"), place.text("free.txt")) == ("g\n", "{}\n", "F\n")
+
+
 PROTECTED = [
     ".git/hooks/post-merge",
     ".Git/hooks/post-merge",

@@ -52,6 +52,19 @@ def outcome(rules: RuleBook, question: Question, facts: Facts | None = None) -> 
 
 
 ALLOW_DOCS = {"step": "edit", "paths": ["docs/**"], "decision": "allow"}
+DENY_LOCKED = {"step": "edit", "paths": ["locked/**"], "decision": "deny"}
+
+
+def test_every_name_of_a_file_counts():
+    """A link must not lead around a rule: deny and ask match by any name, allow needs all of them."""
+    rules = book(DENY_LOCKED, ALLOW_DOCS)
+    linked = edit("docs/a.md")
+    assert outcome(rules, linked) == "allow"
+    assert outcome(rules, replace(linked, aliases=("docs/b.md",))) == "allow"
+    assert outcome(rules, replace(linked, aliases=("src/b.md",))) == "ask"
+    assert outcome(rules, replace(linked, aliases=("locked/b.md",))) == "deny"
+    assert outcome(rules, replace(linked, aliases=("docs/package.json",))) == "ask"
+    assert outcome(book(mode="allow"), replace(linked, aliases=("docs/package.json",))) == "ask"
 
 
 @pytest.mark.parametrize(
