@@ -10,7 +10,7 @@ From the outside in::
     policy        the verdict on a path · names, matching (pure) · protected  places of git and the daemon · layout
     local         asyncio face and threads · disk  reads and single changes
     transaction   what a list of mutations means (effects) and whether it may be
-    carrying      how it happens: staged, recorded, swapped, taken back (revert) · recovery  after a crash · undo
+    carrying      how it happens: staged, recorded, swapped, taken back (revert, partly) · recovery  at start · undo
     journal       sessions, records, retention · place, abandoned, records
     walk          from a path to an open directory · parents · staging  one file and its swap · syscalls
 

@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from devtools_lsp.errors import DevToolsError, PolicyError, StepFailedError
+from devtools_lsp.errors import DevToolsError, PolicyError
 from devtools_lsp.fs.effects import Content, Effect, conflict
 from devtools_lsp.fs.faults import point
 from devtools_lsp.fs.journal import Journal, stray_name
 from devtools_lsp.fs.parents import OpenParents
+from devtools_lsp.fs.partly import PartlyLandedError, partly_landed
 from devtools_lsp.fs.records import FORMAT, Entry, Image, Record, Strays
 from devtools_lsp.fs.refusals import refusal
 from devtools_lsp.fs.revert import Reverter
@@ -46,12 +47,6 @@ from devtools_lsp.fs.walk import mount_of
 from devtools_lsp.paths import parent_of
 
 _NO_LINK = frozenset((errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP))
-
-
-class PartlyLandedError(StepFailedError):
-    """A commit failed and could not be taken back entirely: `landed` are the paths that stayed new."""
-
-    landed: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -381,33 +376,7 @@ class Carrier:
             if found[step.effect.path] or (found[step.effect.path] is None and step.placed)
         )
         cause = refusal(error, self._doing, self._failing) if isinstance(error, OSError) else error
-        failure = PartlyLandedError(
-            f"{cause}; taking it back failed too, so that of {len(steps)} changes these are on the disk: "
-            f"{', '.join(sorted(landed)) or 'none, as far as can be seen'}. {self._at_next_start(record)}",
-            paths=sorted(landed),
-            path=self._failing,
-            retry="no",
-        )
-        failure.landed = landed
-        return failure
-
-    def _at_next_start(self, record: Record | None) -> str:
-        """What becomes of a transaction that could not be taken back, by what the journal says of it now."""
-        try:
-            gone = record is None or self._journal.is_gone()
-            marked = record is not None and self._journal.is_marked(record)
-        except OSError:
-            return "The next start of the daemon looks again, and its status says what became of them"
-        if record is None or gone:
-            return "The journal is gone, so that nothing takes them back by itself"
-        if record.light:
-            return "The next start of the daemon takes what it finds then for written, and undo can take it back"
-        if marked:
-            return (
-                "The journal says that the plan is written, and that could not be mended either: the next start of the "
-                "daemon leaves them, and undo can take them back"
-            )
-        return "The next start of the daemon takes them back, unless someone changes them before"
+        return partly_landed(self._journal, record, str(cause), landed, of=len(steps), failing=self._failing)
 
     def _clean(self, steps: Sequence[_Step], *, prepared: Record | None) -> None:
         """Remove our files, the record first; what cannot be removed is litter that the next start sweeps."""

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from devtools_lsp.errors import DevToolsError, PolicyError
-from devtools_lsp.fs.carrying import PartlyLandedError
 from devtools_lsp.fs.effects import conflict
 from devtools_lsp.fs.layout import created_below, judge_layouts
 from devtools_lsp.fs.names import check_creatable
 from devtools_lsp.fs.nearby import MAX_SMALL_BYTES, Nearby
+from devtools_lsp.fs.partly import PartlyLandedError
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.protected import Protected
 from devtools_lsp.fs.refusals import not_found, not_regular, refusal

@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from devtools_lsp.errors import PolicyError
 from devtools_lsp.fs.adapters import Adapter
-from devtools_lsp.fs.carrying import PartlyLandedError
 from devtools_lsp.fs.local import LandedThenCancelled, LocalFileSystem
 from devtools_lsp.fs.names import check_depth, is_pyproject
+from devtools_lsp.fs.partly import PartlyLandedError
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.paths import PathPattern, is_pattern, relative_path
 from devtools_lsp.ports import Access, FileStat, FileSystem, Mutation, PathTranslator, Permit

@@ -167,9 +167,10 @@ class Journal:
         self.discard(f"{id_}.strays")
         self._create(f"{id_}.strays", msgspec.json.encode(strays))
 
-    def place_of(self, record: Record, entry: Entry) -> str | None:
-        """The root-relative path of a before-image in this session; None where there was nothing before."""
-        return f"{self._path}/{self.session}/{old_name(record.id, entry)}" if entry.before is not None else None
+    @property
+    def place(self) -> str:
+        """The root-relative path of this session."""
+        return f"{self._path}/{self.session}"
 
     def parked(self) -> list[Record]:
         """What an interrupted plan left that could not be taken back, and was not undone since; oldest first."""
@@ -344,6 +345,33 @@ class Journal:
 def stray_name(id_: str, label: str) -> str:
     """The name of a temporary that has to stand in the tree itself."""
     return f".devtools-lsp-{id_}-{label}.tmp"
+
+
+def kept_records(root: RootWalk) -> Generator[tuple[str, list[Record]]]:
+    """The committed records of every session of a root, with the session's root-relative path; nothing is locked."""
+    git = git_directory(root)
+    parent, name, below = (root.descriptor, JOURNAL_DIRECTORY, "") if git is None else (git, JOURNAL_IN_GIT, ".git/")
+    try:
+        place = os.open(name, LIST_FLAGS, dir_fd=parent)
+    except FileNotFoundError:
+        return
+    finally:
+        if git is not None:
+            os.close(git)
+    try:
+        for session in sorted(names_in(place)):
+            if not _SESSION.fullmatch(session):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                # It may be adopted by another daemon at this very moment.
+                descriptor = os.open(session, LIST_FLAGS, dir_fd=place)
+                try:
+                    records = Abandoned(session, descriptor, -1).committed()
+                finally:
+                    os.close(descriptor)
+                yield f"{below}{name}/{session}", records
+    finally:
+        os.close(place)
 
 
 def old_name(id_: str, entry: Entry) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from devtools_lsp.errors import DevToolsError, PolicyError
 from devtools_lsp.fs.faults import point
-from devtools_lsp.fs.journal import Abandoned, Journal
+from devtools_lsp.fs.journal import Abandoned, Journal, kept_records, old_name
 from devtools_lsp.fs.names import check_depth
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.records import Entry, Record
@@ -57,6 +57,15 @@ class ParkedPlan:
     paths: dict[str, str | None]
     why: dict[str, str]
 
+    def describe(self) -> list[str]:
+        """What to do about it, then a line for each path."""
+        text = f"plan {self.plan} was interrupted and could not be taken back everywhere; when the way is free again, "
+        lines = [text + f"`devtools-lsp undo {self.plan}` does it where the files still hold what the plan wrote"]
+        for path, place in self.paths.items():
+            old = f"what it held before is kept in {place}" if place is not None else "the plan made it"
+            lines.append(f"  {path}: {old} ({self.why[path]})")
+        return lines
+
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
@@ -88,15 +97,7 @@ class RecoveryReport:
             if plan.refused:
                 text += f"; not touched because the policy closes them: {', '.join(plan.refused)}"
             lines.extend([text, *(f"  {path}: {why}" for path, why in plan.failed.items())])
-        for left in self.parked:
-            lines.append(
-                f"plan {left.plan} was interrupted and could not be taken back everywhere; when the way is free again, "
-                f"`devtools-lsp undo {left.plan}` does it where the files still hold what the plan wrote"
-            )
-            for path, place in left.paths.items():
-                old = f"what it held before is kept in {place}" if place is not None else "the plan made it"
-                lines.append(f"  {path}: {old} ({left.why[path]})")
-        return [*lines, *self.problems]
+        return [*lines, *(line for left in self.parked for line in left.describe()), *self.problems]
 
 
 def adopt_settled(journal: Journal) -> None:
@@ -137,18 +138,27 @@ def recover(walk: RootWalk, journal: Journal, policy: PathPolicy | None) -> Reco
             journal.prune()
         except OSError as error:
             problems.append(f"old records could not be removed from the journal: {error.strerror}")
-        return RecoveryReport(tuple(plans), tuple(problems), tuple(_parked(journal)))
-
-
-def _parked(journal: Journal) -> list[ParkedPlan]:
-    return [
-        ParkedPlan(
-            record.plan,
-            {entry.path: journal.place_of(record, entry) for entry in record.entries if entry.path in record.parked},
-            record.parked,
+        return RecoveryReport(
+            tuple(plans), tuple(problems), tuple(_parked_plan(record, journal.place) for record in journal.parked())
         )
-        for record in journal.parked()
-    ]
+
+
+def parked_plans(root: str) -> list[ParkedPlan]:
+    """What the journal of a root has parked, daemon or not: looks only, and takes nothing over. Raises OSError."""
+    with contextlib.closing(RootWalk(root)) as walk:
+        found: list[ParkedPlan] = []
+        for place, records in kept_records(walk):
+            landed = {record.plan for record in records}
+            found += [
+                _parked_plan(record, place) for record in records if record.parked and record.undone_by not in landed
+            ]
+        return found
+
+
+def _parked_plan(record: Record, place: str) -> ParkedPlan:
+    images = {entry.path: f"{place}/{old_name(record.id, entry)}" for entry in record.entries if entry.before}
+    paths = {entry.path: images.get(entry.path) for entry in record.entries if entry.path in record.parked}
+    return ParkedPlan(record.plan, paths, record.parked)
 
 
 class _Recovery:

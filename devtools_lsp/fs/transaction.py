@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from devtools_lsp.errors import PolicyError
-from devtools_lsp.fs.carrying import Carrier, PartlyLandedError
+from devtools_lsp.fs.carrying import Carrier
 from devtools_lsp.fs.effects import Effect, net_plan
 from devtools_lsp.fs.journal import Journal
 from devtools_lsp.fs.layout import created_below, judge_layouts
 from devtools_lsp.fs.names import check_creatable, is_pyproject
 from devtools_lsp.fs.parents import OpenParents
+from devtools_lsp.fs.partly import PartlyLandedError
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.refusals import not_regular, refusal
 from devtools_lsp.fs.staging import Print, inode_at, print_of, read_all

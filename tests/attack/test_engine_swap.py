@@ -1,9 +1,9 @@
 """What an engine that changes the disk itself does while a directory turns into a link to outside, and what holds it.
 
-The gauntlet cannot bind another process (SPEC 5.2.2): a command that opens `sub/l.py` by name gets whatever stands there
-at that moment. Containment is the operator's `runner` (3.10.5), and this file is the proof of both halves: without one
-the write lands outside, sooner or later; with the one that the documentation shows, never. Preset engines get their
-texts over pipes or in a private copy, and write nothing themselves; `test_swap.py` attacks those.
+The gauntlet cannot bind another process (SPEC 5.2.2): a command that opens `sub/l.py` by name gets whatever stands
+there at that moment. Containment is the operator's `runner` (3.10.5), and this file is the proof of both halves:
+without one the write lands outside, sooner or later; with the one that the documentation shows, never. Preset engines
+get their texts over pipes or in a private copy, and write nothing themselves; `test_swap.py` attacks those.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 
 from devtools_lsp.core.workspace import sha256
 from devtools_lsp.fs.journal import Retention
+from devtools_lsp.fs.recovery import parked_plans
 from devtools_lsp.ports import Mutation
 
 BEFORE = {"plain.txt": b"plain\n", "src/edit.py": b"edit\n", "src/drop.py": b"drop\n", "src/move.py": b"move\n"}
@@ -94,6 +95,23 @@ async def test_every_start_says_where_the_old_contents_are(interrupted, opened):
             path: data for path, data in BEFORE.items() if path.startswith("src/")
         }
         handle.close()
+
+
+async def test_it_can_be_looked_up_without_taking_anything_over(interrupted, opened):
+    """For `doctor`, which runs beside a daemon or without one."""
+    assert parked_plans(str(interrupted.root)) == []
+    handle = opened(deny_write=["src/**"])
+    known = list(handle.recovery.parked)
+    assert parked_plans(str(interrupted.root)) == known
+    handle.close()
+    assert parked_plans(str(interrupted.root)) == known
+    await take_back(opened())
+    assert parked_plans(str(interrupted.root)) == []
+
+
+async def test_a_root_without_a_journal_has_nothing_parked(tree):
+    assert parked_plans(str(tree.root)) == []
+    assert list(tree.root.iterdir()) == []
 
 
 async def test_what_a_plan_had_not_done_yet_is_not_kept(tree, crasher, opened):

@@ -10,7 +10,7 @@ import pytest
 from devtools_lsp.core.workspace import sha256
 from devtools_lsp.errors import StepFailedError
 from devtools_lsp.fs import carrying, journal
-from devtools_lsp.fs.carrying import PartlyLandedError
+from devtools_lsp.fs.partly import PartlyLandedError
 from devtools_lsp.fs.revert import Reverter
 from devtools_lsp.ports import Mutation
 
