@@ -149,7 +149,7 @@ async def mend_at_once(agent: Script) -> None:
     )
     assert result["written"] == [{"path": PATH, "kind": "modified"}]
     assert not [item for item in result["delta"]["introduced"] if item["severity"] == "error"]
-    assert [item for item in result["delta"]["resolved"] if "1024" in item["message"]]
+    assert [item for item in result["delta"]["resolved"] if "1024" in item["message"]], result["delta"]
 
 
 async def mend_with_plain_tools(agent: Script) -> None:
