@@ -21,7 +21,7 @@ from devtools_lsp.agent.search_sight import WorkspaceSight
 from devtools_lsp.agent.sessions import SessionMemory, SessionWitness, require_seen
 from devtools_lsp.agent.shell import ShellResult, ShellSettings, run_command
 from devtools_lsp.core.diagnostics import notice
-from devtools_lsp.core.result import Result, Written
+from devtools_lsp.core.result import DecisionReport, Result, Written
 from devtools_lsp.errors import CallCancelledError, DevToolsError, ReadOnlyError, StepUnavailableError
 from devtools_lsp.pipeline.guarded import Caller
 from devtools_lsp.pipeline.pipeline import DevPipeline, new_plan_id
@@ -327,12 +327,14 @@ class WorkspaceTools:
                 )
             return ended, changed
 
-        ended, changed = await self._pipeline.guarded.command(authored, run, caller)
-        result = self._bash_result(caller, ended, changed)
+        (ended, changed), decision = await self._pipeline.guarded.command(authored, run, caller)
+        result = self._bash_result(caller, ended, changed, decision)
         data = {**ended.to_wire(), "changedFiles": changed.to_wire()}
         return ToolAnswer(result, ended.content + changed.content, data)
 
-    def _bash_result(self, caller: Caller, ended: ShellResult, changed: ChangedFiles) -> Result:
+    def _bash_result(
+        self, caller: Caller, ended: ShellResult, changed: ChangedFiles, decision: DecisionReport | None
+    ) -> Result:
         diagnostics = [
             notice(note, severity="error" if ended.timed_out else "warning", rule="bash")
             for note in ended.notes
@@ -343,6 +345,7 @@ class WorkspaceTools:
             changes=changed.changes,
             written=_written(changed),
             diagnostics=diagnostics,
+            decision=decision,
         )
 
 

@@ -15,9 +15,9 @@ import msgspec
 
 from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.diagnostics import Diagnostic
-from devtools_lsp.core.result import Change, Result, Written
+from devtools_lsp.core.result import Change, DecisionReport, Result, Written
 from devtools_lsp.errors import CallCancelledError, ConflictError, DevToolsError, ReadOnlyError
-from devtools_lsp.pipeline.asking import Asker
+from devtools_lsp.pipeline.asking import Asker, report_decision
 from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest, Witness
 from devtools_lsp.pipeline.runtime import execute
 from devtools_lsp.pipeline.steps import (
@@ -30,7 +30,7 @@ from devtools_lsp.pipeline.steps import (
     validate_arguments,
 )
 from devtools_lsp.pipeline.writing import require_clean_buffers
-from devtools_lsp.ports import Access, Cancellation, LandedFile, Mutation, PlanIdentity
+from devtools_lsp.ports import Access, Cancellation, Decision, LandedFile, Mutation, PlanIdentity
 
 Answer = TypeVar("Answer")
 
@@ -52,6 +52,8 @@ class Reversal:
     written: tuple[Written, ...]
     changes: tuple[Change, ...]
     preview: Callable[[], Awaitable[Preview]]
+    decided: Callable[[Decision], Awaitable[Reversal]]
+    """What is left of it once a person dropped hunks or gave texts of their own."""
     landed: tuple[LandedFile, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict[str, str])
     """Files that do not hold what the plan wrote any more, each with why; nothing of theirs is touched."""
@@ -139,19 +141,22 @@ class Guarded:
 
     async def search(self, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller) -> Answer:
         """Ask `search` once, then search."""
-        return await self._ask_then("search", args, run, caller)
+        answer, _ = await self._ask_then("search", args, run, caller)
+        return answer
 
-    async def command(self, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller) -> Answer:
-        """Ask `bash` once, without targets, then run the command."""
+    async def command(
+        self, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller
+    ) -> tuple[Answer, DecisionReport | None]:
+        """Ask `bash` once, without targets, then run the command; also returns what a person said of it."""
         self.require_writable("bash")
         return await self._ask_then("bash", args, run, caller)
 
     async def _ask_then(
         self, step: str, args: Mapping[str, Any], run: Callable[[], Awaitable[Answer]], caller: Caller
-    ) -> Answer:
+    ) -> tuple[Answer, DecisionReport | None]:
         try:
-            await Asker(self._parts, caller.who, caller.signal).ask(0, step, args, targets=())
-            return await run()
+            decision, _ = await Asker(self._parts, caller.who, caller.signal).ask(0, step, args, targets=())
+            return await run(), report_decision(decision, None)
         except DevToolsError as error:
             self._report_failure(caller, step, error)
             raise error.at(step=step) from error.__cause__
@@ -164,6 +169,7 @@ class Guarded:
         files = [mutation for mutation in reversal.mutations if mutation.kind != "rmdir"]
         paths = _paths_of(files)
         landed: list[Mutation] = []
+        taken = reversal
         try:
             if not files:
                 kept = "; ".join(f"{path}: {why}" for path, why in reversal.kept.items())
@@ -178,11 +184,13 @@ class Guarded:
                 await parts.gauntlet.screen(mutation.path, access)
             require_clean_buffers(parts, "undo", paths)
             created = [m.path for m in reversal.mutations if m.kind == "write" and m.expect is None]
-            _, permit = await Asker(parts, caller.who, caller.signal).ask(
+            decision, permit = await Asker(parts, caller.who, caller.signal).ask(
                 0, "undo", authored, targets=paths, may_create=created, diff=reversal.preview, preview=reversal.preview
             )
-            require_clean_buffers(parts, "undo", paths)
-            await parts.gauntlet.commit(permit, reversal.mutations, landed.append)
+            taken = await reversal.decided(decision)
+            if taken.written:
+                require_clean_buffers(parts, "undo", paths)
+                await parts.gauntlet.commit(permit, taken.mutations, landed.append)
         except DevToolsError as error:
             if landed:
                 error.written = msgspec.to_builtins(written_of(landed))
@@ -193,16 +201,22 @@ class Guarded:
                 raise
             # A commit that has begun is finished: what it did is told to everybody, the caller included.
             if parts.observer is not None:
-                parts.observer.landed(caller.who, "undo", reversal.landed, reversal.written)
+                parts.observer.landed(caller.who, "undo", taken.landed, taken.written)
             written = written_of(landed)
             raise CallCancelledError(
                 f"{caller.signal.reason or 'the undo was stopped'}; {len(written)} file(s) had been written",
                 step="undo",
                 written=msgspec.to_builtins(written),
             ) from None
-        if parts.observer is not None:
-            parts.observer.landed(caller.who, "undo", reversal.landed, reversal.written)
-        return self.result(caller, written=reversal.written, changes=reversal.changes, atomic=parts.gauntlet.atomic)
+        if parts.observer is not None and taken.written:
+            parts.observer.landed(caller.who, "undo", taken.landed, taken.written)
+        return self.result(
+            caller,
+            written=taken.written,
+            changes=taken.changes,
+            atomic=parts.gauntlet.atomic,
+            decision=report_decision(decision, None),
+        )
 
     def result(
         self,
@@ -212,6 +226,7 @@ class Guarded:
         changes: Sequence[Change] = (),
         diagnostics: Sequence[Diagnostic] = (),
         atomic: bool = False,
+        decision: DecisionReport | None = None,
     ) -> Result:
         """The one result shape, for what is not a plan of steps."""
         return Result(
@@ -227,6 +242,7 @@ class Guarded:
             line_counts_available=self._parts.line_counter is not None,
             atomic=atomic,
             engines=[],
+            decision=decision,
         )
 
     def require_writable(self, step: str) -> None:

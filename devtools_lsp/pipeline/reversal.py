@@ -24,7 +24,7 @@ from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.preview import diff_of
 from devtools_lsp.pipeline.proposal import Proposal, Proposed
-from devtools_lsp.ports import LandedFile, Mutation
+from devtools_lsp.ports import Decision, LandedFile, Mutation
 
 
 class Undoing(Protocol):
@@ -69,28 +69,14 @@ async def undo(parts: PipelineParts, guarded: Guarded, plan: str | None, caller:
         undoing = await file_system.undo_plan(plan)
     except BadArgumentError as error:
         raise error.at(step="undo") from None
-    changes = [mutation for mutation in undoing.mutations if mutation.kind != "rmdir"]
-    entries = await _entries(parts, changes)
-
-    async def preview() -> Preview:
-        return diff_of(parts, Proposal(Workspace(), tuple(entries)))
-
-    written = written_of(changes)
-    weight = Proposal(Workspace(), tuple(entries)).weight
-    reversal = Reversal(
-        plan=undoing.plan,
-        mutations=undoing.mutations,
-        written=written,
-        changes=await off_loop(weight, lambda: _counted(parts, written, entries)),
-        preview=preview,
-        landed=tuple(_landed(entry) for entry in entries),
-        kept=undoing.conflicts,
-    )
+    files = [mutation for mutation in undoing.mutations if mutation.kind != "rmdir"]
+    reversal = await _reversal(parts, undoing, undoing.mutations, await _entries(parts, files))
     await file_system.mark_undone(undoing.plan, caller.who.plan)
     result = await guarded.undo(reversal, {"plan": plan} if plan is not None else {}, caller)
-    with contextlib.suppress(DevToolsError):
-        # It landed and counts already; this second note only outlasts the first one's record.
-        await file_system.mark_undone(undoing.plan, caller.who.plan)
+    if result.written:
+        with contextlib.suppress(DevToolsError):
+            # It landed and counts already; this second note only outlasts the first one's record.
+            await file_system.mark_undone(undoing.plan, caller.who.plan)
     if not undoing.conflicts:
         return result
     warnings = [
@@ -98,6 +84,59 @@ async def undo(parts: PipelineParts, guarded: Guarded, plan: str | None, caller:
         for path, why in undoing.conflicts.items()
     ]
     return msgspec.structs.replace(result, diagnostics=[*result.diagnostics, *warnings])
+
+
+async def _reversal(
+    parts: PipelineParts, undoing: Undoing, mutations: Sequence[Mutation], entries: Sequence[Proposed]
+) -> Reversal:
+    """A reversal as it is shown, or as a person took it: everything that is told of it comes from the same entries."""
+    proposal = Proposal(Workspace(), tuple(entries))
+    written = written_of(mutations)
+
+    async def preview() -> Preview:
+        return diff_of(parts, proposal)
+
+    async def decided(decision: Decision) -> Reversal:
+        if not decision.edited and not decision.dropped:
+            return reversal
+        taken = proposal.decided(decision).entries
+        return await _reversal(parts, undoing, _taken(mutations, entries, taken), taken)
+
+    reversal = Reversal(
+        plan=undoing.plan,
+        mutations=tuple(mutations),
+        written=written,
+        changes=await off_loop(proposal.weight, lambda: _counted(parts, written, entries)),
+        preview=preview,
+        decided=decided,
+        landed=tuple(_landed(entry) for entry in entries),
+        kept=undoing.conflicts,
+    )
+    return reversal
+
+
+def _taken(mutations: Sequence[Mutation], shown: Sequence[Proposed], taken: Sequence[Proposed]) -> list[Mutation]:
+    """The mutations that carry out what a person took of a reversal.
+
+    What they left as it was shown goes through as it is, bytes, mode and before-image included; a text of their own is
+    written as such.
+    """
+    before = {entry.path: entry for entry in shown}
+    after = {entry.path: entry for entry in taken}
+    kept: list[Mutation] = []
+    modes: dict[str, int | None] = {}
+    for mutation in mutations:
+        if mutation.kind == "rmdir":
+            continue
+        if mutation.kind == "rename" or after.get(mutation.path) == before[mutation.path]:
+            kept.append(mutation)
+        else:
+            modes[mutation.path] = mutation.mode
+    for path, entry in sorted(after.items()):
+        if entry != before[path] and entry.after is not None and entry.after != entry.before:
+            data = entry.after.to_bytes("preserve")
+            kept.append(Mutation("write", path, data=data, expect=entry.base_hash, mode=modes.get(path)))
+    return [*kept, *(mutation for mutation in mutations if mutation.kind == "rmdir")]
 
 
 async def _entries(parts: PipelineParts, mutations: Sequence[Mutation]) -> list[Proposed]:

@@ -434,6 +434,80 @@ def test_an_empty_file_is_something(place: Place, agent: Agent, terminal: Agent)
     assert place.text("empty.txt") == ""
 
 
+# -- what a person took, also of an undo and of a command -----------------------------------------------------------
+
+NUMBERS = "".join(f"{number}\n" for number in range(1, 21))
+
+
+def undone(agent: Agent, terminal: Agent, plan: str, choose: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Undo a plan as a person takes it: `choose` makes an answer of the approval's files by path."""
+    request = agent.wire.start("devtools/undo", {"plan": plan})
+    (item,) = terminal.waiting()
+    terminal.decide(item["id"], approve=True, **choose({file["path"]: file for file in item["files"]}))
+    return agent.wire.result(request)
+
+
+def changed_everything(place: Place, agent: Agent, terminal: Agent) -> str:
+    """A plan that edits a file in two places, moves one, deletes one and makes one."""
+    place.put({"numbers.txt": NUMBERS, "moved.txt": "m\n", "gone.txt": "g\n"})
+    call = agent.begin(
+        "apply_patch",
+        patch(
+            *("*** Update File: numbers.txt", "@@", "-2", "+two", "@@", "-19", "+nineteen"),
+            *("*** Update File: moved.txt", "*** Move to: there.txt", "@@", "-m", "+M"),
+            *("*** Delete File: gone.txt", "*** Add File: made.txt", "+new"),
+        ),
+    )
+    (item,) = terminal.waiting()
+    terminal.decide(item["id"], approve=True)
+    return agent.wire.result(call)["plan"]
+
+
+def test_of_an_undo_a_person_may_drop_parts_and_give_texts(place: Place, agent: Agent, terminal: Agent):
+    """8.0.10: what the decision says was taken is what is written."""
+    plan = changed_everything(place, agent, terminal)
+
+    def choose(files: dict[str, Any]) -> dict[str, Any]:
+        first, _ = files["numbers.txt"]["hunks"]
+        dropped = [first["id"], files["made.txt"]["hunks"][0]["id"], files["moved.txt"]["hunks"][0]["id"]]
+        return {"drop": dropped, "edited": [{"path": "gone.txt", "content": "mine\n"}], "note": "not all"}
+
+    result = undone(agent, terminal, plan, choose)
+    assert place.text("numbers.txt") == NUMBERS.replace("\n2\n", "\ntwo\n")
+    assert place.text("made.txt") == "new\n"
+    assert place.text("moved.txt") == "M\n"
+    assert place.text("gone.txt") == "mine\n"
+    assert not (place.root / "there.txt").exists()
+    assert result["decision"]["edited"] == ["gone.txt"]
+    assert len(result["decision"]["dropped"]) == 3
+    assert (result["decision"]["by"], result["decision"]["note"]) == ("terminal", "not all")
+    assert {(entry["path"], entry["kind"]) for entry in result["written"]} == {
+        ("moved.txt", "renamed"),
+        ("numbers.txt", "modified"),
+        ("gone.txt", "added"),
+    }
+
+
+def test_an_undo_of_which_nothing_is_taken_changes_nothing_and_can_be_asked_again(
+    place: Place, agent: Agent, terminal: Agent
+):
+    place.put({"once.txt": "a\n"})
+    call = agent.begin_edit("once.txt", "a", "b")
+    terminal.decide(terminal.waiting()[0]["id"], approve=True)
+    plan = agent.wire.result(call)["plan"]
+    result = undone(agent, terminal, plan, lambda files: {"drop": [files["once.txt"]["hunks"][0]["id"]]})
+    assert (result["written"], result["changes"], place.text("once.txt")) == ([], [], "b\n")
+    assert undone(agent, terminal, plan, lambda _: {})["written"] == [{"path": "once.txt", "kind": "modified"}]
+    assert place.text("once.txt") == "a\n"
+
+
+def test_what_a_person_said_of_a_command_reaches_the_agent(place: Place, agent: Agent, terminal: Agent):
+    call = agent.begin("bash", {"command": "true"}, surface="workspace")
+    terminal.decide(terminal.waiting()[0]["id"], approve=True, note="this once")
+    decision = agent.wire.result(call)["decision"]
+    assert decision == {"approved": True, "edited": [], "dropped": [], "by": "terminal", "note": "this once"}
+
+
 def test_times_are_in_utc_and_ids_are_of_one_run(place: Place, agent: Agent, terminal: Agent):
     place.put({"a.txt": "a\n"})
     call = agent.begin_edit("a.txt", "a", "b")

@@ -331,7 +331,7 @@ def test_undo_takes_the_last_plan_back_and_asks(place: Place, agent: Agent):
     assert item["step"] == "undo"
     terminal.decide(item["id"], approve=True)
     result = agent.wire.result(undo)
-    result_fields(result)
+    result_fields(result, "decision")
     assert result["written"] == [{"path": "plain.txt", "kind": "modified"}]
     assert place.text("plain.txt").startswith("one\n")
     gate = [entry["step"] for entry in place.activity(event="gate", plan=result["plan"])]
