@@ -30,6 +30,7 @@ from devtools_lsp.errors import BadArgumentError, CallCancelledError, DevToolsEr
 from devtools_lsp.pipeline.remembering import remembered_rule
 from devtools_lsp.pipeline.rules import AlwaysAsks, Mode, Question, Rule, RuleBook
 from devtools_lsp.ports import Cancellation, Clock, Decision, Edited, GateCall, GateContext
+from devtools_lsp.text import unwritable
 
 _log = logging.getLogger(__name__)
 
@@ -368,6 +369,10 @@ class Approvals:
             if answer.edited or answer.drop or answer.remember:
                 raise BadArgumentError("edited, drop and remember go with approve = true; to deny, give a note at most")
             return
+        for edit in answer.edited:
+            fault = unwritable(edit.text)
+            if fault is not None:
+                raise BadArgumentError(f"the edited text holds {fault}, which no text file can", reason="malformed")
         check_choice(approval, answer.edited, answer.drop)
         if answer.remember and approval.remember is None:
             raise BadArgumentError(

@@ -8,6 +8,7 @@ from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.core.edits import Edit, plan_edits
 from devtools_lsp.core.patch.apply import apply_operations
 from devtools_lsp.core.workspace import FileText
+from devtools_lsp.errors import BadArgumentError
 from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.prepare import require_acquired
 from devtools_lsp.pipeline.proposal import Proposal, propose
@@ -20,7 +21,7 @@ from devtools_lsp.pipeline.steps import (
 )
 from devtools_lsp.pipeline.windows import window_of_file, window_of_text
 from devtools_lsp.pipeline.write_steps import take_proposal
-from devtools_lsp.text import BYTE_ORDER_MARK, Span, TextForm, to_lf
+from devtools_lsp.text import BYTE_ORDER_MARK, Span, TextForm, to_lf, unwritable
 
 if TYPE_CHECKING:
     from devtools_lsp.pipeline.runtime import Execution
@@ -70,6 +71,7 @@ def _edit(execution: Execution, arguments: EditArguments | ReplaceArguments) -> 
         edits = [Edit(find=to_lf(block.find), replace=to_lf(block.replace)) for block in arguments.edits]
         spans = plan_edits(arguments.path, content.text, edits)
     else:
+        _require_writable("edit", arguments.path, "new_string", arguments.new_string)
         old, new = to_lf(arguments.old_string), to_lf(arguments.new_string)
         everywhere = _occurrences(content.text, old) if arguments.replace_all else []
         # Without a single occurrence, the search for exactly one explains what is nearest.
@@ -78,6 +80,18 @@ def _edit(execution: Execution, arguments: EditArguments | ReplaceArguments) -> 
         )
     after = before.with_files({arguments.path: content.edited(spans)})
     return propose(before, after, spans={arguments.path: spans})
+
+
+def _require_writable(step: str, path: str, argument: str, text: str) -> None:
+    """Refuse what would make a file that is no text any more, and that nobody could read or edit again."""
+    fault = unwritable(text)
+    if fault is not None:
+        raise BadArgumentError(
+            f"{step}: argument {argument!r} holds {fault}, which no text file can",
+            reason="malformed",
+            step=step,
+            path=path,
+        )
 
 
 def _occurrences(text: str, find: str) -> list[int]:
@@ -92,6 +106,7 @@ def _occurrences(text: str, find: str) -> list[int]:
 
 def _whole_file(execution: Execution, arguments: WriteFileArguments) -> Proposal:
     before = execution.workspace
+    _require_writable("write_file", arguments.path, "content", arguments.content)
     existing = before.files.get(arguments.path)
     text = to_lf(arguments.content)
     marked = text.startswith(BYTE_ORDER_MARK)

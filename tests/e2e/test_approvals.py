@@ -501,6 +501,17 @@ def test_an_undo_of_which_nothing_is_taken_changes_nothing_and_can_be_asked_agai
     assert place.text("once.txt") == "a\n"
 
 
+def test_a_text_that_no_file_can_hold_is_refused_and_the_question_stays(place: Place, agent: Agent, terminal: Agent):
+    place.put({"t.txt": "a\n"})
+    call = agent.begin_edit("t.txt", "a", "b")
+    (item,) = terminal.waiting()
+    edited = [{"path": "t.txt", "content": "a\0\n"}]
+    error = terminal.wire.refused("devtools/decide", {"id": item["id"], "approve": True, "edited": edited})
+    assert (error["data"]["code"], error["data"]["reason"]) == ("E_DEV_BAD_ARG", "malformed")
+    terminal.decide(item["id"], approve=True)
+    assert agent.wire.result(call)["written"]
+
+
 def test_what_a_person_said_of_a_command_reaches_the_agent(place: Place, agent: Agent, terminal: Agent):
     call = agent.begin("bash", {"command": "true"}, surface="workspace")
     terminal.decide(terminal.waiting()[0]["id"], approve=True, note="this once")

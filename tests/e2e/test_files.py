@@ -377,3 +377,21 @@ def test_a_file_cannot_come_to_be_below_another(place: Place, agent: Agent):
         assert "below" in data["message"]
         assert len(place.activity(event="gate", step="apply_patch")) == asked
     assert place.text("kept.txt") == "k\n"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("write_file", {"path": "text.txt", "content": "a\0b\n"}),
+        ("edit_file", {"path": "text.txt", "old_string": "t", "new_string": "\0"}),
+        ("edit_file", {"path": "text.txt", "old_string": "t", "new_string": "\0", "replace_all": True}),
+    ],
+)
+def test_no_tool_makes_a_file_that_is_no_text(place: Place, agent: Agent, tool: str, arguments: dict[str, object]):
+    """It could be neither read nor edited afterwards."""
+    place.put({"text.txt": "text\n"})
+    agent.call("read_file", {"path": "text.txt"})
+    data = agent.refused(tool, arguments)
+    assert (data["code"], data["reason"], data["path"]) == ("E_DEV_BAD_ARG", "malformed", "text.txt")
+    assert "NUL" in data["message"]
+    assert place.text("text.txt") == "text\n"
