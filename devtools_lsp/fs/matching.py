@@ -25,11 +25,11 @@ class PatternSet:
             self._folded = _Expressions(folded)
             self._alike = folded == exact
 
-    def matches(self, path: str) -> bool:
-        """Whether a root-relative path matches; wildcards match dot-names."""
+    def matches(self, path: str, folded: str | None = None) -> bool:
+        """Whether a root-relative path matches; wildcards match dot-names. `folded` is `fold_path(path)` if known."""
         if self._folded is None:
             return self._exact.match(path)
-        folded = fold_path(path)
+        folded = fold_path(path) if folded is None else folded
         if self._folded.match(folded):
             return True
         # Searches ask about every file of a tree, and nearly all of them and all patterns are their own folded form.

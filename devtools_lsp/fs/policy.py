@@ -96,9 +96,9 @@ class PathPolicy:
         self.judge_identities(path, identities, places)
 
     def _judge_reading(self, path: str) -> str | None:
-        if self._deny_read.matches(path):
-            return "reading it is denied by the policy (deny_read)"
         folded = fold_path(path)
+        if self._deny_read.matches(path, folded):
+            return "reading it is denied by the policy (deny_read)"
         if folded.partition("/")[0] in self._private_tops and _below(folded, self._private):
             return "it is the daemon's own: its journal holds old contents of files that may be closed themselves"
         return None
@@ -152,7 +152,8 @@ class PathPolicy:
 
     def readable(self, path: str) -> bool:
         """Whether reading is allowed, by name."""
-        return self._read_verdict(path) is None
+        # Not remembered: searches ask about every file of a tree, which would only push out what is asked again.
+        return self._judge_reading(path) is None
 
     def always_ask(self, path: str) -> bool:
         """Whether a change is asked about whatever was remembered; see `names.always_ask`."""
