@@ -11,29 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from devtools_lsp.agent.search_found import FoundLines, FoundPaths, Judge
+from devtools_lsp.agent.search_output import MatchedLine, SkipReason
 from devtools_lsp.agent.search_place import SEARCH_STEP, Deny, Place, locate, relative_pattern
-from devtools_lsp.agent.search_process import (
-    Outcome,
-    Program,
-    Query,
-    RawMatch,
-    Skipped,
-    SkipReason,
-    parse_files,
-    parse_matches,
-    run,
-)
-from devtools_lsp.agent.search_rules import ForeignTrees, Glob, anywhere
+from devtools_lsp.agent.search_process import Outcome, Program, Query, run
+from devtools_lsp.agent.search_rules import Glob, anywhere
 from devtools_lsp.agent.search_sight import Sight, confirmed
 from devtools_lsp.errors import BadArgumentError, CallCancelledError
-from devtools_lsp.paths import parent_of
 from devtools_lsp.ports import Cancellation
-
-_COLLECTED_PER_SHOWN = 25
-"""So many times the cap is collected before a search is stopped, so that what is shown is the first by path."""
 
 _WORDS: dict[SkipReason, str] = {
     "ignored": "ignored by .gitignore",
@@ -108,20 +95,8 @@ async def grep(
     wanted = _parsed(anywhere, glob) if glob is not None else None
     prefix = wanted.literal_prefix if wanted is not None and path is None else ()
     place = await asyncio.to_thread(locate, root, path, prefix, deny)
-    seen = _Seen(place, deny)
-    found: list[tuple[str, RawMatch]] = []
-    buffer = bytearray()
-
-    def consume(data: bytes, skipped: Skipped) -> bool:
-        buffer.extend(data)
-        for match in parse_matches(buffer, skipped):
-            name = seen.name(match.path)
-            if name is None:
-                continue
-            if wanted is None or wanted.matches(name) or wanted.matches(place.below_anchor(name)):
-                found.append((name, match))
-        return len(found) <= limits.max_matches * _COLLECTED_PER_SHOWN
-
+    judge = Judge(place, deny)
+    found = FoundLines(place, judge, wanted, limits.max_matches)
     if place.missing:
         outcome = Outcome(program or "ripgrep", tells=True)
     else:
@@ -137,11 +112,10 @@ async def grep(
             max_line_bytes=limits.max_line_bytes,
             timeout_s=limits.timeout_s,
         )
-        outcome = await run(query, consume, signal=signal, program=program)
+        outcome = await run(query, found.consume, found.skipped, signal=signal, program=program)
     _raise_complaint(outcome, pattern)
-    found.sort(key=lambda entry: (entry[0], entry[1].line))
-    shown = found[: limits.max_matches]
-    notes = _cap_notes(len(shown), len(found), outcome, "matching line", limits)
+    shown = found.first(limits.max_matches)
+    notes = _cap_notes(len(shown), found.total, outcome, "matching line", limits)
     gone = 0
     if sight is not None:
         still = await confirmed(sight, shown)
@@ -149,18 +123,18 @@ async def grep(
         notes += _gone_notes(gone, "matching line")
         shown, deny = still, await _blind_to(sight, outcome, deny)
     lines = [_grep_line(name, match) for name, match in shown]
-    notes += _skip_notes(outcome, seen, place, deny, found=bool(found))
+    notes += _skip_notes(outcome, judge, place, deny, found=bool(found.total))
     if not shown:
         lines.append("no matches")
     return GrepResult(
         content="\n".join([*lines, *(f"[{note}]" for note in notes)]) + "\n",
         data={
             "matches": [_match_data(name, match) for name, match in shown],
-            "total": len(found) - gone,
-            "files": len({name for name, _ in (shown if gone else found)}),
-            "truncated": len(found) - gone > len(shown) or bool(outcome.stopped),
+            "total": found.total - gone,
+            "files": len({name for name, _ in shown}) if gone else found.files,
+            "truncated": found.total - gone > len(shown) or bool(outcome.stopped),
             "engine": outcome.program,
-            "skipped": _skip_data(outcome, seen),
+            "skipped": _skip_data(outcome, judge),
             "notes": notes,
         },
     )
@@ -186,22 +160,8 @@ async def glob(
     wanted = _parsed(Glob.parse, relative)
     prefix = wanted.literal_prefix
     place = await asyncio.to_thread(locate, root, path, prefix, deny)
-    remaining = wanted.below(len(prefix))
-    seen = _Seen(place, deny)
-    found = _FirstPaths(limits.max_paths)
-    buffer = bytearray()
-
-    def consume(data: bytes, _skipped: Skipped) -> bool:
-        buffer.extend(data)
-        for raw in parse_files(buffer):
-            rest = place.raw_below_base(raw)
-            if rest is not None and not remaining.matches(rest):
-                continue
-            name = seen.name(raw)
-            if name is not None:
-                found.add(name)
-        return True
-
+    judge = Judge(place, deny)
+    found = FoundPaths(place, judge, wanted.below(len(prefix)), limits.max_paths)
     if place.missing:
         outcome = Outcome(program or "ripgrep", tells=True)
     else:
@@ -212,7 +172,7 @@ async def glob(
             parent_rules=place.parent_rules,
             timeout_s=limits.timeout_s,
         )
-        outcome = await run(query, consume, signal=signal, program=program)
+        outcome = await run(query, found.consume, found.skipped, signal=signal, program=program)
     _raise_complaint(outcome, pattern)
     shown = found.first()
     notes = _cap_notes(len(shown), found.total, outcome, "file", limits)
@@ -223,7 +183,7 @@ async def glob(
         notes += _gone_notes(gone, "file")
         shown = [path for path in shown if path in standing]
         deny = await _blind_to(sight, outcome, deny)
-    notes += _skip_notes(outcome, seen, place, deny, found=bool(shown))
+    notes += _skip_notes(outcome, judge, place, deny, found=bool(shown))
     lines = shown or ["no files match"]
     if not shown and "/" not in relative:
         notes.append(f"only names directly in {place.base or 'the root'} were meant; **/{relative} means any depth")
@@ -234,7 +194,7 @@ async def glob(
             "total": found.total - gone,
             "truncated": found.total - gone > len(shown) or bool(outcome.stopped),
             "engine": outcome.program,
-            "skipped": _skip_data(outcome, seen),
+            "skipped": _skip_data(outcome, judge),
             "notes": notes,
         },
     )
@@ -245,55 +205,6 @@ def _parsed(parse: Callable[[str], Glob], pattern: str) -> Glob:
         return parse(pattern)
     except BadArgumentError as error:
         raise error.at(step=SEARCH_STEP) from None
-
-
-class _Seen:
-    """Decides whether a path that a program printed may be shown."""
-
-    def __init__(self, place: Place, deny: Deny | None) -> None:
-        self._deny = deny
-        self._trees = ForeignTrees(Path(place.root))
-        self._in_foreign_tree = self._trees.holds(place.base)
-        self._last: tuple[bytes, str | None] | None = None
-        self.foreign = 0
-        self.unnameable = 0
-
-    def name(self, raw: bytes) -> str | None:
-        """The root-relative path, or None when it is not to be shown; a file's matches come one after the other."""
-        if self._last is None or self._last[0] != raw:
-            self._last = (raw, self._judge(raw))
-        return self._last[1]
-
-    def _judge(self, raw: bytes) -> str | None:
-        try:
-            name = raw.removeprefix(b"./").decode("utf-8")
-        except UnicodeDecodeError:
-            self.unnameable += 1
-            return None
-        if not self._in_foreign_tree and self._trees.holds(parent_of(name)):
-            self.foreign += 1
-            return None
-        return None if self._deny is not None and self._deny(name) else name
-
-
-class _FirstPaths:
-    """The first paths in order of their names, and how many there were: memory for the cap alone."""
-
-    def __init__(self, cap: int) -> None:
-        self._cap = cap
-        self._kept: list[str] = []
-        self.total = 0
-
-    def add(self, path: str) -> None:
-        """One more."""
-        self.total += 1
-        self._kept.append(path)
-        if len(self._kept) >= 4 * self._cap + 100:
-            self._kept = self.first()
-
-    def first(self) -> list[str]:
-        """As many as the cap allows, sorted."""
-        return sorted(self._kept)[: self._cap]
 
 
 # -- what is said ------------------------------------------------------------------------------------------------
@@ -308,14 +219,14 @@ def _raise_complaint(outcome: Outcome, pattern: str) -> None:
         )
 
 
-def _grep_line(name: str, match: RawMatch) -> str:
+def _grep_line(name: str, match: MatchedLine) -> str:
     text = match.text.decode("utf-8", "replace")
     if match.cut:
         return f"{name}:{match.line}:{text}… [long line cut; first match at byte {match.column}]"
     return f"{name}:{match.line}:{text}"
 
 
-def _match_data(name: str, match: RawMatch) -> dict[str, Any]:
+def _match_data(name: str, match: MatchedLine) -> dict[str, Any]:
     data: dict[str, Any] = {"path": name, "line": match.line, "text": match.text.decode("utf-8", "replace")}
     if match.cut:
         data["cut"] = True
@@ -351,7 +262,7 @@ async def _blind_to(sight: Sight, outcome: Outcome, deny: Deny | None) -> Deny:
     return lambda path: path not in standing or (deny is not None and deny(path))
 
 
-def _skip_notes(outcome: Outcome, seen: _Seen, place: Place, deny: Deny | None, *, found: bool) -> list[str]:
+def _skip_notes(outcome: Outcome, judge: Judge, place: Place, deny: Deny | None, *, found: bool) -> list[str]:
     notes: list[str] = []
     if place.missing:
         notes.append(f"there is nothing named {place.missing!r}")
@@ -360,10 +271,10 @@ def _skip_notes(outcome: Outcome, seen: _Seen, place: Place, deny: Deny | None, 
         examples = [path for path in outcome.skipped.examples[reason] if deny is None or not deny(path)]
         shown = f" ({', '.join(examples[:3])}{', …' if count > len(examples[:3]) else ''})" if examples else ""
         parts.append(f"{count:,} {_WORDS[reason]}{shown}")
-    if seen.foreign:
-        parts.append(f"{seen.foreign:,} files in other worktrees")
-    if seen.unnameable:
-        parts.append(f"{seen.unnameable:,} files whose names are not UTF-8")
+    if judge.foreign:
+        parts.append(f"{judge.foreign:,} files in other worktrees")
+    if judge.unnameable:
+        parts.append(f"{judge.unnameable:,} files whose names are not UTF-8")
     if parts:
         notes.append("skipped: " + "; ".join(parts))
     if not found and {"ignored", "dependencies"} & set(outcome.skipped.counts):
@@ -373,6 +284,6 @@ def _skip_notes(outcome: Outcome, seen: _Seen, place: Place, deny: Deny | None, 
     return notes
 
 
-def _skip_data(outcome: Outcome, seen: _Seen) -> dict[str, int]:
+def _skip_data(outcome: Outcome, judge: Judge) -> dict[str, int]:
     counts: dict[str, int] = {reason: outcome.skipped.counts.get(reason, 0) for reason in _WORDS}
-    return {**counts, "otherWorktrees": seen.foreign, "unnameable": seen.unnameable}
+    return {**counts, "otherWorktrees": judge.foreign, "unnameable": judge.unnameable}

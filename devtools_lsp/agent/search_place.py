@@ -40,13 +40,6 @@ class Place:
         """A root-relative name seen from `path`."""
         return name.removeprefix(self.anchor + "/") if self.anchor else name
 
-    def raw_below_base(self, raw: bytes) -> str | None:
-        """What the program printed, seen from the base; None for the base itself, which is a file then."""
-        text = raw.decode("utf-8", "surrogateescape").removeprefix("./")
-        if text == self.base:
-            return None
-        return text.removeprefix(self.base + "/") if self.base else text
-
 
 def relative_pattern(root: str, pattern: str) -> str:
     """A glob pattern as seen from the root; raises PolicyError for an absolute one that leads elsewhere."""

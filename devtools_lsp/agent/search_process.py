@@ -1,8 +1,7 @@
-"""Running ripgrep, or the slower program that stands in for it, and reading what it prints.
+"""Running ripgrep, or the slower program that stands in for it.
 
-Both print matches as `PATH NUL LINE:COLUMN:TEXT LF` (lists of files as `PATH NUL`), and on standard error one line
-`ignoring PATH: WHY` for each place that they pass over. Owns the command lines, the bounds and the parsing; decides
-nothing about paths.
+Owns the command lines, the bounds, and the end of what was started. What the programs print is taken apart in
+`search_output.py`; nothing here decides about paths.
 """
 
 from __future__ import annotations
@@ -16,27 +15,23 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from devtools_lsp.agent.search_output import Messages, Skipped, SkipReason
+from devtools_lsp.agent.search_pipe import LOOK_AWAY_S, Pipe
 from devtools_lsp.agent.search_rules import REPOSITORY_NAMES, SKIPPED_DIRECTORIES
 from devtools_lsp.errors import StepFailedError, StepUnavailableError
 from devtools_lsp.ports import Cancellation
 
 Program = Literal["ripgrep", "python"]
-SkipReason = Literal["ignored", "dependencies", "binary", "oversized", "unreadable"]
 
-_REPOSITORY_NAMES = frozenset(name.encode() for name in REPOSITORY_NAMES)
-_CHUNK = 64 * 1024
-"""Read and parsed at once: a few milliseconds of the loop."""
+Consume = Callable[[bytes], bool]
+"""Gets what a program prints; False when it has enough."""
 
-_EXAMPLES = 5
-_COMPLAINT_BYTES = 4096
-_IGNORING = re.compile(rb"(?:^|: )ignoring \./(.*): (Ignore\(|\d+ bytes|found binary data)(.*)")
-_BINARY_MESSAGE = re.compile(rb": (?:WARNING: stopped searching binary file|binary file matches)")
 _UNKNOWN_OPTION = re.compile(r"unrecognized flag|unexpected argument|wasn't expected")
-_OMITTED = re.compile(rb" \[\.\.\. (?:\d+ more match(?:es)?|omitted end of long line)\]$")
+_ORDERLY = (0, 1, 2)
 
 
 @functools.cache
@@ -47,32 +42,6 @@ def ripgrep() -> str | None:
         if os.access(candidate, os.X_OK):
             return str(candidate)
     return shutil.which("rg")
-
-
-@dataclass(slots=True)
-class Skipped:
-    """What was passed over, counted by reason; a directory counts once. `examples` are root-relative paths."""
-
-    counts: dict[SkipReason, int] = field(default_factory=dict[SkipReason, int])
-    examples: dict[SkipReason, list[str]] = field(default_factory=dict[SkipReason, list[str]])
-
-    def add(self, reason: SkipReason, path: str) -> None:
-        """Count one place."""
-        self.counts[reason] = self.counts.get(reason, 0) + 1
-        shown = self.examples.setdefault(reason, [])
-        if len(shown) < _EXAMPLES:
-            shown.append(path)
-
-
-@dataclass(frozen=True, slots=True)
-class RawMatch:
-    """One matching line. `column` is 1-based in bytes; `text` is cut when the line is long."""
-
-    path: bytes
-    line: int
-    column: int
-    text: bytes
-    cut: bool
 
 
 @dataclass(slots=True)
@@ -89,12 +58,15 @@ class Outcome:
     stopped: Literal["", "timeout", "enough", "cancelled"] = ""
     status: int = 0
     tells: bool = False
-    complaining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to run. `base` is a root-relative path (`""` for the root); `pattern` None lists files instead."""
+    """What to run. `base` is a root-relative path (`""` for the root); `pattern` None lists files instead.
+
+    `file_names` are patterns that the names of the files must match. With them, and for a base that is a file, a
+    binary file is told of only if it matches; else every binary file is.
+    """
 
     root: str
     base: str
@@ -110,22 +82,26 @@ class Query:
 
 async def run(
     query: Query,
-    consume: Callable[[bytes, Skipped], bool],
+    consume: Consume,
+    skipped: Skipped,
     *,
     signal: Cancellation | None = None,
     program: Program | None = None,
 ) -> Outcome:
-    """Run the search; `consume` gets raw output and where to count, and returns False when it has enough.
+    """Run the search. `consume` gets raw output; what is passed over is counted in `skipped`.
 
     Raises StepUnavailableError when neither program can be started, StepFailedError when it broke down. Cancelling
     the task, or `signal`, ends it.
     """
-    chosen: Program = program or ("ripgrep" if ripgrep() else "python")
-    outcome = await _run_once(query, consume, signal, chosen)
-    if chosen == "ripgrep" and _UNKNOWN_OPTION.search(outcome.complaint):
-        # An old ripgrep: the stand-in understands the question.
-        outcome = await _run_once(query, consume, signal, "python")
-    if not outcome.stopped and outcome.status not in (0, 1, 2):
+    search = _Search(query, consume, skipped, signal or Cancellation())
+    if (program or ("ripgrep" if ripgrep() else "python")) == "python":
+        outcome = await search.in_python()
+    else:
+        outcome = await (search.in_two_processes() if query.file_names else search.in_one_process())
+        if _UNKNOWN_OPTION.search(outcome.complaint):
+            # An old ripgrep: the stand-in understands the question.
+            outcome = await search.in_python()
+    if not outcome.stopped and outcome.status not in _ORDERLY:
         raise StepFailedError(
             f"the search program ({outcome.program}) ended with status {outcome.status}: "
             f"{outcome.complaint.strip() or 'no message'}; try again",
@@ -135,94 +111,134 @@ async def run(
     return outcome
 
 
-async def _run_once(
-    query: Query, consume: Callable[[bytes, Skipped], bool], signal: Cancellation | None, chosen: Program
-) -> Outcome:
-    argv = _ripgrep_argv(query) if chosen == "ripgrep" else _python_argv(query)
-    environment = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "HOME") if name in os.environ}
-    # The stand-in must find this package, and nothing that lies in the workspace.
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            cwd=query.root,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=_CHUNK,
-        )
-    except OSError as error:
-        raise StepUnavailableError(f"{argv[0]} could not be started: {error.strerror}", step="search") from error
-    outcome = Outcome(chosen)
-    work = asyncio.create_task(_collect(process, consume, outcome))
-    cancelled = asyncio.create_task((signal or Cancellation()).wait())
-    try:
-        await asyncio.wait({work, cancelled}, timeout=query.timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            outcome.stopped = "cancelled" if cancelled.done() else "timeout"
-    finally:
-        cancelled.cancel()
-        if not work.done():
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-        # Its pipes end with it, so that this does not wait for anything else.
-        await work
-    outcome.status = process.returncode or 0
-    return outcome
+class _Search:
+    """One question, and the ways to have it answered."""
+
+    def __init__(self, query: Query, consume: Consume, skipped: Skipped, signal: Cancellation) -> None:
+        self._query = query
+        self._consume = consume
+        self._skipped = skipped
+        self._signal = signal
+
+    async def in_python(self) -> Outcome:
+        """Ask the stand-in."""
+        return await self._run("python", _python_argv(self._query), self._consume, self._skipped.add)
+
+    async def in_one_process(self) -> Outcome:
+        """Ask a ripgrep that searches and tells."""
+        return await self._run("ripgrep", _ripgrep_argv(self._query, tells=True), self._consume, self._skipped.add)
+
+    async def in_two_processes(self) -> Outcome:
+        """Ask one ripgrep that searches, and beside it one that walks and tells what is passed over.
+
+        A single one would tell of each file that it leaves out for its name, too, in dozens of system calls a file,
+        and that takes longer than to search it.
+        """
+        argv = _ripgrep_argv(self._query, tells=False)
+        walk = _ripgrep_argv(replace(self._query, pattern=None, file_names=()), tells=True)
+        searcher = asyncio.create_task(self._run("ripgrep", argv, self._consume, self._skipped.add))
+        teller = asyncio.create_task(self._run("ripgrep", walk, lambda _: True, self._add_as_told))
+        try:
+            outcome = await searcher
+            if not outcome.stopped and not outcome.complaint:
+                told = await teller
+                outcome.tells = told.tells
+                outcome.stopped = told.stopped
+                if told.status not in _ORDERLY:
+                    outcome.status, outcome.complaint = told.status, told.complaint
+        finally:
+            searcher.cancel()
+            teller.cancel()
+            await asyncio.wait({searcher, teller})
+        return outcome
+
+    def _add_as_told(self, reason: SkipReason, path: str) -> None:
+        # The one that searches meets what is unreadable as well.
+        if reason != "unreadable":
+            self._skipped.add(reason, path)
+
+    async def _run(
+        self, program: Program, argv: list[str], consume: Consume, add: Callable[[SkipReason, str], None]
+    ) -> Outcome:
+        outcome = Outcome(program, self._skipped)
+        stdout, stderr = Pipe(), Pipe()
+        try:
+            process = await self._start(argv, stdout, stderr)
+            work = asyncio.create_task(self._collect(process, stdout, stderr, consume, Messages(add), outcome))
+            await self._watch(process, work, outcome)
+        finally:
+            stdout.close()
+            stderr.close()
+        outcome.status = process.returncode or 0
+        return outcome
+
+    async def _start(self, argv: list[str], stdout: Pipe, stderr: Pipe) -> asyncio.subprocess.Process:
+        environment = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "HOME") if name in os.environ}
+        # The stand-in must find this package, and nothing that lies in the workspace.
+        environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                cwd=self._query.root,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=stdout.writer,
+                stderr=stderr.writer,
+            )
+        except OSError as error:
+            raise StepUnavailableError(f"{argv[0]} could not be started: {error.strerror}", step="search") from error
+        stdout.started()
+        stderr.started()
+        return process
+
+    async def _watch(self, process: asyncio.subprocess.Process, work: asyncio.Task[None], outcome: Outcome) -> None:
+        """Until the work is done, the time is over or somebody cancels; nothing runs afterwards."""
+        cancelled = asyncio.create_task(self._signal.wait())
+        try:
+            await asyncio.wait({work, cancelled}, timeout=self._query.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                outcome.stopped = "cancelled" if cancelled.done() else "timeout"
+        finally:
+            cancelled.cancel()
+            if not work.done():
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+            # It ends with the process, so that this does not wait for anything else.
+            await work
+
+    async def _collect(
+        self,
+        process: asyncio.subprocess.Process,
+        stdout: Pipe,
+        stderr: Pipe,
+        consume: Consume,
+        messages: Messages,
+        outcome: Outcome,
+    ) -> None:
+        def take(data: bytes) -> None:
+            if not outcome.stopped and not consume(data):
+                outcome.stopped = "enough"
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+
+        ended = asyncio.ensure_future(process.wait())
+        # A list of files is printed in blocks; matches come one file at a time, and so do messages.
+        look_away_s = 0 if self._query.pattern is None else LOOK_AWAY_S
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stdout.drain(take, ended, look_away_s=look_away_s))
+            group.create_task(stderr.drain(messages.feed, ended))
+        messages.finish()
+        outcome.complaint, outcome.tells = messages.complaint, messages.tells
+        await ended
 
 
-async def _collect(
-    process: asyncio.subprocess.Process, consume: Callable[[bytes, Skipped], bool], outcome: Outcome
-) -> None:
-    assert process.stdout is not None
-    assert process.stderr is not None
-    await asyncio.gather(_read_output(process, process.stdout, consume, outcome), _read_errors(process.stderr, outcome))
-    await process.wait()
-
-
-def parse_matches(buffer: bytearray, skipped: Skipped) -> list[RawMatch]:
-    """Take the complete records off the front of a buffer of matches; messages about binary files are counted."""
-    found: list[RawMatch] = []
-    position = 0
-    while True:
-        nul = buffer.find(b"\0", position)
-        newline = buffer.find(b"\n", position)
-        if newline >= 0 and (nul < 0 or newline < nul):
-            message = _BINARY_MESSAGE.search(buffer, position, newline)
-            if message and message[0].endswith(b"matches"):
-                skipped.add("binary", bytes(buffer[position : message.start()]).decode("utf-8", "replace")[2:])
-            if message:
-                position = newline + 1
-                continue
-        end = buffer.find(b"\n", nul + 1) if nul >= 0 else -1
-        if end < 0:
-            break
-        line, _, rest = bytes(buffer[nul + 1 : end]).partition(b":")
-        column, _, text = rest.partition(b":")
-        text = text.removesuffix(b"\r")
-        kept = _OMITTED.sub(b"", text)
-        found.append(RawMatch(bytes(buffer[position:nul]), int(line), int(column), kept, len(kept) != len(text)))
-        position = end + 1
-    del buffer[:position]
-    return found
-
-
-def parse_files(buffer: bytearray) -> list[bytes]:
-    """Take the complete paths off the front of a buffer of NUL-terminated ones."""
-    end = buffer.rfind(b"\0")
-    if end < 0:
-        return []
-    paths = bytes(buffer[:end]).split(b"\0")
-    del buffer[: end + 1]
-    return paths
-
-
-def _ripgrep_argv(query: Query) -> list[str]:
+def _ripgrep_argv(query: Query, *, tells: bool) -> list[str]:
     program = ripgrep()
     assert program is not None
-    argv = [program, "--no-config", "--debug", "--hidden", "--color=never", "--null", "--no-require-git"]
+    argv = [program, "--no-config", "--hidden", "--color=never", "--null", "--no-require-git"]
     argv += ["--no-ignore-dot", "--no-ignore-global"]
+    # What does not tell says at least which binary files match.
+    argv.append("--debug" if tells else "--binary")
     argv += [f"--glob=!{name}" for name in sorted(REPOSITORY_NAMES)]
     argv += [f"--glob=!{name}/" for name in sorted(SKIPPED_DIRECTORIES)]
     if not query.honour_ignores:
@@ -232,12 +248,13 @@ def _ripgrep_argv(query: Query) -> list[str]:
     argv += [f"--type-add=devtoolslsp:{name}" for name in query.file_names]
     if query.file_names:
         argv.append("--type=devtoolslsp")
+    if query.max_file_bytes:
+        argv.append(f"--max-filesize={query.max_file_bytes}")
     if query.pattern is None:
         argv.append("--files")
     else:
         argv += ["--line-number", "--column", "--no-heading", "--with-filename", "--crlf", "--engine=auto"]
-        argv += [f"--max-filesize={query.max_file_bytes}", f"--max-columns={query.max_line_bytes}"]
-        argv.append("--max-columns-preview")
+        argv += [f"--max-columns={query.max_line_bytes}", "--max-columns-preview"]
         if query.case_insensitive:
             argv.append("--ignore-case")
         argv.append(f"--regexp={query.pattern}")
@@ -255,56 +272,3 @@ def _python_argv(query: Query) -> list[str]:
     if query.pattern is not None:
         argv.append(f"--regexp={query.pattern}")
     return argv
-
-
-async def _read_output(
-    process: asyncio.subprocess.Process,
-    stream: asyncio.StreamReader,
-    consume: Callable[[bytes, Skipped], bool],
-    outcome: Outcome,
-) -> None:
-    while data := await stream.read(_CHUNK):
-        if not outcome.stopped and not consume(data, outcome.skipped):
-            outcome.stopped = "enough"
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-
-
-async def _read_errors(stream: asyncio.StreamReader, outcome: Outcome) -> None:
-    rest = b""
-    while data := await stream.read(_CHUNK):
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            _take_error(line, outcome)
-    _take_error(rest, outcome)
-
-
-def _take_error(line: bytes, outcome: Outcome) -> None:
-    if line.startswith(b"rg: "):
-        # Lines without the prefix go on with the message before them, which may be a debug one.
-        debug = line.startswith(b"rg: DEBUG|")
-        outcome.tells = outcome.tells or debug
-        outcome.complaining = not debug and b"(os error " not in line
-    found = _IGNORING.search(line)
-    if found:
-        reason = _reason(found[2], found[3])
-        if reason is not None and found[1].rpartition(b"/")[2] not in _REPOSITORY_NAMES:
-            outcome.skipped.add(reason, found[1].decode("utf-8", "replace"))
-        return
-    text = line.decode("utf-8", "replace").removeprefix("rg: ")
-    if "(os error " in text:
-        outcome.skipped.add("unreadable", text.partition(": ")[0].removeprefix("./"))
-    elif outcome.complaining and len(outcome.complaint) < _COMPLAINT_BYTES:
-        outcome.complaint += text + "\n"
-
-
-def _reason(kind: bytes, details: bytes) -> SkipReason | None:
-    if kind.endswith(b" bytes"):
-        return "oversized"
-    if kind == b"found binary data":
-        return "binary"
-    if details.startswith(b"IgnoreMatch(Override"):
-        return "dependencies"
-    if details.startswith(b"IgnoreMatch(Gitignore"):
-        return "ignored"
-    return None

@@ -8,6 +8,7 @@ segment in brackets also matches itself literally (`app/[id]/page.tsx`). Ignore 
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -326,8 +327,12 @@ class ForeignTrees:
 
     def is_one(self, directory: str) -> bool:
         """Whether a root-relative directory is the top of one."""
+        path = os.path.join(self._root, directory, ".git")
+        # A search asks for every directory, and hardly any has such a file.
+        if not os.access(path, os.F_OK):
+            return False
         try:
-            with (self._root / directory / ".git").open("rb") as file:
+            with Path(path).open("rb") as file:
                 return b"/worktrees/" in file.read(4096)
         except OSError:
             return False

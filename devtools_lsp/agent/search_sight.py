@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from devtools_lsp.agent.search_process import RawMatch
+from devtools_lsp.agent.search_output import MatchedLine
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.ports import FileStat
 from devtools_lsp.text import NotTextError, decode
 
-_FILES_AT_ONCE = 16
-"""Contents held at a time, each of at most what a search reads of a file."""
+_FILES_AT_FIRST = 16
+_FILES_AT_MOST = 64
+"""Contents held at a time, each of at most what a search reads of a file; many only after small ones."""
+
+_SMALL_BYTES = 1024 * 1024
 
 
 class Sight(Protocol):
@@ -57,13 +60,21 @@ class WorkspaceSight:
         return frozenset(path for path in paths if isinstance(found[self._translate(path)], FileStat))
 
 
-async def confirmed(sight: Sight, found: Sequence[tuple[str, RawMatch]]) -> list[tuple[str, RawMatch]]:
+async def confirmed(sight: Sight, found: Sequence[tuple[str, MatchedLine]]) -> list[tuple[str, MatchedLine]]:
     """Those of the matches whose line is in the file of that name now."""
-    kept: list[tuple[str, RawMatch]] = []
-    names = list(dict.fromkeys(name for name, _ in found))
-    for start in range(0, len(names), _FILES_AT_ONCE):
-        contents = await sight.contents(names[start : start + _FILES_AT_ONCE])
-        kept += [(name, match) for name, match in found if name in contents and _holds(contents[name], match.text)]
+    kept: list[tuple[str, MatchedLine]] = []
+    by_name: dict[str, list[MatchedLine]] = {}
+    for name, match in found:
+        by_name.setdefault(name, []).append(match)
+    names = list(by_name)
+    start, size = 0, _FILES_AT_FIRST
+    while start < len(names):
+        contents = await sight.contents(names[start : start + size])
+        for name in names[start : start + size]:
+            if name in contents:
+                kept += [(name, match) for match in by_name[name] if _holds(contents[name], match.text)]
+        start += size
+        size = _FILES_AT_MOST if sum(map(len, contents.values())) < _SMALL_BYTES else _FILES_AT_FIRST
     return kept
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from devtools_lsp.agent import search_process
 from devtools_lsp.agent.search import GlobResult, GrepResult, SearchLimits, glob, grep
+from devtools_lsp.agent.search_output import Messages, Skipped
 from devtools_lsp.agent.search_process import Program
 from devtools_lsp.errors import BadArgumentError, CallCancelledError, PolicyError, StepFailedError
 from devtools_lsp.ports import Cancellation
@@ -443,13 +444,16 @@ async def test_a_users_own_ripgrep_configuration_changes_nothing(lines, plant, t
     assert await lines("needle") == ["a.txt:1"]
 
 
-async def test_an_unreadable_directory_is_counted(root: Path, plant, monkeypatch: pytest.MonkeyPatch):
+def test_an_unreadable_directory_is_counted():
     """What the program complains about in passing is a skip, not a failure."""
-    outcome = search_process.Outcome("ripgrep")
-    search_process._take_error(b"rg: ./locked: Permission denied (os error 13)", outcome)
-    assert outcome.skipped.counts == {"unreadable": 1}
-    assert outcome.skipped.examples == {"unreadable": ["locked"]}
-    assert not outcome.complaint
+    skipped = Skipped()
+    messages = Messages(skipped.add)
+    messages.feed(b"rg: ./locked: Permission denied (os er")
+    messages.feed(b"ror 13)")
+    messages.finish()
+    assert skipped.counts == {"unreadable": 1}
+    assert skipped.examples == {"unreadable": ["locked"]}
+    assert not messages.complaint
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------
