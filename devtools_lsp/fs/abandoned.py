@@ -20,8 +20,9 @@ _STRAY = re.compile(r"\.devtools-lsp-\d{20}-[0-9a-f]{8}-\w+\.tmp")
 
 @dataclass(slots=True)
 class Abandoned:
-    """A session of a process that is gone, locked by us."""
+    """A session of a process that is gone, locked by us; `place` is the open directory that holds it."""
 
+    place: int
     name: str
     descriptor: int
     lock: int

@@ -22,10 +22,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from devtools_lsp.errors import InvalidConfigError
+from devtools_lsp.errors import InvalidConfigError, PolicyError
 from devtools_lsp.fs.abandoned import RECORD_NAME, Abandoned
 from devtools_lsp.fs.names import JOURNAL_DIRECTORY, JOURNAL_IN_GIT
-from devtools_lsp.fs.place import LOCK, can_exchange, git_directory, locked, names_in, private_directory
+from devtools_lsp.fs.place import (
+    LOCK,
+    can_exchange,
+    existing_private,
+    git_directory,
+    locked,
+    names_in,
+    private_directory,
+)
 from devtools_lsp.fs.records import LEDGER, Committed, Entry, Forgotten, Ledger, Prepared, Record, Strays
 from devtools_lsp.fs.staging import inode_at
 from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, mount_of
@@ -59,6 +67,8 @@ class Journal:
         self.retention = retention or Retention()
         self._path = f"{below}{name}"
         self._place = private_directory(parent, name)
+        self._places = [self._place]
+        """All that sessions may be in; the first is that of this one."""
         self.session = secrets.token_hex(8)
         # It gets its final name once it is locked: a session without a holder may be adopted at any moment.
         os.mkdir(f"{self.session}.new", 0o700, dir_fd=self._place)
@@ -71,6 +81,7 @@ class Journal:
         self._records: dict[str, Record] = {}
         self._plans: dict[str, int] = {}
         self._size = 0
+        self._root: int | None = None
         self._closed = False
 
     @classmethod
@@ -82,9 +93,14 @@ class Journal:
         git = git_directory(root)
         try:
             if git is not None:
-                return cls(git, JOURNAL_IN_GIT, below=".git/", retention=retention)
-            journal = cls(root.descriptor, JOURNAL_DIRECTORY, retention=retention)
-            journal._ignore_itself()
+                journal = cls(git, JOURNAL_IN_GIT, below=".git/", retention=retention)
+                # Where it was until somebody made this a repository.
+                older = existing_private(root.descriptor, JOURNAL_DIRECTORY)
+                journal._places += [older] if older is not None else []
+            else:
+                journal = cls(root.descriptor, JOURNAL_DIRECTORY, retention=retention)
+                journal._ignore_itself()
+            journal._root = root.descriptor
             return journal
         except OSError as error:
             where = f".git/{JOURNAL_IN_GIT}" if git is not None else JOURNAL_DIRECTORY
@@ -97,8 +113,15 @@ class Journal:
                 os.close(git)
 
     def is_gone(self) -> bool:
-        """Whether somebody removed the session's directory, so that nothing can be kept in it any more."""
-        return os.fstat(self.descriptor).st_nlink == 0
+        """Whether somebody removed the session's directory, or moved it to where no start will look for it."""
+        here = os.fstat(self.descriptor)
+        if here.st_nlink == 0 or self._root is None:
+            return here.st_nlink == 0
+        try:
+            found = os.stat(self.place, dir_fd=self._root)
+        except FileNotFoundError:
+            return True
+        return (found.st_dev, found.st_ino) != (here.st_dev, here.st_ino)
 
     def close(self) -> None:
         """Give the session up; what it holds is adopted by the next one. A second call does nothing."""
@@ -108,7 +131,8 @@ class Journal:
         self._ledger.close()
         os.close(self._lock)
         os.close(self.descriptor)
-        os.close(self._place)
+        while self._places:
+            os.close(self._places.pop())
 
     # -- records -------------------------------------------------------------------------------------------------
 
@@ -210,11 +234,11 @@ class Journal:
         found: list[Abandoned] = []
         problems: list[str] = []
         try:
-            for name in sorted(names_in(self._place)):
+            for place, name in [(where, name) for where in self._places for name in sorted(names_in(where))]:
                 if name == self.session:
                     continue
                 try:
-                    session = self._seize(name)
+                    session = self._seize(place, name)
                 except OSError as error:
                     problems.append(f"the journal's session {name} cannot be opened: {error.strerror}")
                     continue
@@ -225,13 +249,13 @@ class Journal:
             for session in found:
                 session.close()
 
-    def _seize(self, name: str) -> Abandoned | None:
+    def _seize(self, place: int, name: str) -> Abandoned | None:
         """A session, locked; None when it is alive, gone, or none."""
         if not _SESSION.fullmatch(name):
-            self._remove_unborn(name)
+            self._remove_unborn(place, name)
             return None
         try:
-            descriptor = os.open(name, LIST_FLAGS, dir_fd=self._place)
+            descriptor = os.open(name, LIST_FLAGS, dir_fd=place)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None
@@ -239,7 +263,7 @@ class Journal:
         try:
             lock = locked(descriptor)
             if os.fstat(lock).st_nlink:
-                return Abandoned(name, descriptor, lock)
+                return Abandoned(place, name, descriptor, lock)
             # Another process adopted it between our two calls.
             os.close(lock)
             os.close(descriptor)
@@ -251,15 +275,15 @@ class Journal:
             os.close(descriptor)
             raise
 
-    def _remove_unborn(self, name: str) -> None:
+    def _remove_unborn(self, place: int, name: str) -> None:
         """Remove a session that died before it was one; a younger one may still be about to become one."""
         if not _UNBORN.fullmatch(name):
             return
-        age_s = time.time() - os.stat(name, dir_fd=self._place, follow_symlinks=False).st_mtime
+        age_s = time.time() - os.stat(name, dir_fd=place, follow_symlinks=False).st_mtime
         if age_s > _UNBORN_AGE_S:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{name}/{LOCK}", dir_fd=self._place)
-            os.rmdir(name, dir_fd=self._place)
+                os.unlink(f"{name}/{LOCK}", dir_fd=place)
+            os.rmdir(name, dir_fd=place)
 
     def adopt(self, session: Abandoned) -> None:
         """Take over the committed records of a session that has nothing prepared any more, and remove it."""
@@ -282,7 +306,7 @@ class Journal:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=session.descriptor)
         with contextlib.suppress(OSError):
-            os.rmdir(session.name, dir_fd=self._place)
+            os.rmdir(session.name, dir_fd=session.place)
 
     def crowded(self) -> bool:
         """Whether enough has gathered beyond the retention for `prune` to be worth its while; costs nothing."""
@@ -349,29 +373,24 @@ def stray_name(id_: str, label: str) -> str:
 
 def kept_records(root: RootWalk) -> Generator[tuple[str, list[Record]]]:
     """The committed records of every session of a root, with the session's root-relative path; nothing is locked."""
-    git = git_directory(root)
-    parent, name, below = (root.descriptor, JOURNAL_DIRECTORY, "") if git is None else (git, JOURNAL_IN_GIT, ".git/")
-    try:
-        place = os.open(name, LIST_FLAGS, dir_fd=parent)
-    except FileNotFoundError:
-        return
-    finally:
-        if git is not None:
-            os.close(git)
-    try:
-        for session in sorted(names_in(place)):
-            if not _SESSION.fullmatch(session):
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                # It may be adopted by another daemon at this very moment.
-                descriptor = os.open(session, LIST_FLAGS, dir_fd=place)
-                try:
-                    records = Abandoned(session, descriptor, -1).committed()
-                finally:
-                    os.close(descriptor)
-                yield f"{below}{name}/{session}", records
-    finally:
-        os.close(place)
+    for path in (JOURNAL_DIRECTORY, f".git/{JOURNAL_IN_GIT}"):
+        place = None
+        with contextlib.suppress(OSError, PolicyError), root.walk(f"{path}/.", follow=False) as trail:
+            place = existing_private(trail.descriptor, ".") if not trail.missing else None
+        if place is None:
+            continue
+        try:
+            for session in filter(_SESSION.fullmatch, sorted(names_in(place))):
+                with contextlib.suppress(FileNotFoundError):
+                    # It may be adopted by another process at this very moment.
+                    descriptor = os.open(session, LIST_FLAGS, dir_fd=place)
+                    try:
+                        records = Abandoned(place, session, descriptor, -1).committed()
+                    finally:
+                        os.close(descriptor)
+                    yield f"{path}/{session}", records
+        finally:
+            os.close(place)
 
 
 def old_name(id_: str, entry: Entry) -> str:

@@ -47,6 +47,18 @@ def private_directory(parent: int, name: str) -> int:
     return descriptor
 
 
+def existing_private(parent: int, name: str) -> int | None:
+    """A directory of ours, opened, if it is there; None for anything else."""
+    try:
+        descriptor = os.open(name, LIST_FLAGS, dir_fd=parent)
+    except OSError:
+        return None
+    if os.fstat(descriptor).st_uid == os.geteuid():
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
 def locked(directory: int) -> int:
     """The descriptor of a session's lock file, locked; raises BlockingIOError when its process is alive."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

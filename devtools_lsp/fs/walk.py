@@ -40,7 +40,7 @@ class Trail:
     """Where a walk ended: the innermost directory that exists, open, and what remains of the path.
 
     `descriptor` is that directory · `parents` its resolved components · `missing` the directories between it and
-    the leaf that do not exist · `name` the leaf, `""` when the path is a directory by way of links or the root ·
+    the leaf that do not exist · `name` the leaf, `""` when the path is a directory by way of links or `.` ·
     `status` what the leaf is (None = absent) · `identities` of every directory below the root that was opened.
     """
 
@@ -68,7 +68,7 @@ class Trail:
     @property
     def path(self) -> str:
         """The resolved root-relative path of the leaf."""
-        return "/".join((*self.parents, *self.missing, self.name) if self.name else self.parents)
+        return "/".join((*self.parents, *self.missing, *([self.name] if self.name else [])))
 
     @property
     def parent(self) -> str:
@@ -230,7 +230,9 @@ class RootWalk:
         if ".." in parts:
             # The kernel would answer ENOENT too: nothing can be above a directory that does not exist.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return Trail(opened, self.descriptor, tuple(names), tuple(parts[:-1]), parts[-1], None, tuple(identities))
+        # What ends in a dot is a directory, and then there is no leaf that could be looked for in the one above.
+        name = "" if rest[-1] == "." else parts.pop()
+        return Trail(opened, self.descriptor, tuple(names), tuple(parts), name, None, tuple(identities))
 
     def _refused_link(self, path: str) -> PolicyError:
         """Why a link is refused: a walk that follows it tells whether it leaves the root."""

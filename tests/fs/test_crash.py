@@ -179,6 +179,24 @@ async def test_what_recovery_found_new_can_still_be_undone(tree, sha, crasher, o
     assert [(mutation.path, mutation.data) for mutation in undo.mutations] == [("a.txt", b"a old\n")]
 
 
+async def test_a_repository_that_is_made_meanwhile_hides_no_journal(tree, tool, mutations, sha, crasher, opened):
+    """The journal moves into a git directory as soon as there is one; what it left in its old place counts on."""
+    tree.fill({**BEFORE, "one.txt": b"one\n"})
+    single = Mutation("write", "one.txt", b"two\n", expect=sha(b"one\n"))
+    assert crasher.run(do="commit", root=tree.root, plan="q", mutations=[single]) == 0
+    request = {"do": "commit", "root": tree.root, "plan": "p", "mutations": list(mutations)}
+    assert crasher.run(**request, fault="journal:placed#3:kill") == -9
+    subprocess.run([tool("git"), "init", "-q", tree.root], check=True)
+    handle = opened()
+    assert [(plan.plan, plan.outcome) for plan in handle.recovery.plans] == [("p", "old")]
+    assert tree.files() == {**BEFORE, "one.txt": b"two\n"}
+    assert tree.litter() == []
+    assert (await handle.file_system.undo_plan()).plan == "q"
+    assert list((tree.root / ".devtools").iterdir()) == [tree.root / ".devtools/.gitignore"]
+    handle.close()
+    assert opened().recovery.clean
+
+
 def test_without_the_journal_a_kill_leaves_a_mixture(tree, mutations, crasher, opened):
     """The control of this file: with the record thrown away before recovery the same kill is a mixture."""
     tree.fill(BEFORE)

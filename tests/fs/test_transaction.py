@@ -28,6 +28,7 @@ from devtools_lsp.fs.effects import net_plan
 from devtools_lsp.fs.journal import Retention
 from devtools_lsp.fs.local import LocalFileSystem
 from devtools_lsp.fs.policy import PathPolicy
+from devtools_lsp.fs.walk import RootWalk
 from devtools_lsp.ports import UNCHECKED, Mutation
 
 
@@ -590,6 +591,19 @@ async def test_a_cleaned_tree_takes_the_journal_and_not_the_service(tree, opened
     assert (tree.root / ".devtools/.gitignore").read_bytes() == b"*\n"
 
 
+async def test_a_git_directory_that_is_moved_away_does_not_take_the_journal_along(tree, tool, opened):
+    """What is written after that would be looked for in vain by a start after a crash."""
+    subprocess.run([tool("git"), "init", "-q", tree.root], check=True)
+    tree.fill({"f": b"0"})
+    handle = opened()
+    await write(handle, "f", b"1")
+    (tree.root / ".git").rename(tree.root / "aside")
+    await write(handle, "f", b"2", expect=sha256(b"1"))
+    assert (await handle.file_system.undo_plan()).mutations[0].data == b"1"
+    assert [path.name for path in (tree.root / ".devtools").glob("*/*.old.0")] != []
+    assert len(list((tree.root / "aside/devtools-lsp").glob("*/*.old.0"))) == 1
+
+
 @pytest.mark.parametrize("what", ["moved", "removed", "replaced"])
 async def test_a_root_that_is_not_there_any_more_is_not_written(tree, opened, what):
     """The descriptor would still reach the old one, which is not what anybody means."""
@@ -632,3 +646,21 @@ async def test_a_link_to_a_file_that_always_asks_is_not_written_by_its_other_nam
     await write(handle, "docs/setup.py", b"y")  # It asks by this name as well.
     await write(handle, "other.txt", b"1")
     assert tree.files() == {"package.json": b"{}", "lib/setup.py": b"y", "plain.txt": b"1"}
+
+
+async def test_what_stands_above_a_new_directory_does_not_stand_in_it(tree, opened):
+    """A look into a directory that does not exist yet must not end in the one above it."""
+    tree.fill({"HEAD": b"no repository's\n", "refs/x": b""})
+    handle = opened()
+    mutations = [Mutation("write", "sub/objects/f", b"x", expect=None)]
+    await handle.file_system.commit_witnessed("p", mutations, make_parents=True)
+    assert tree.files()["sub/objects/f"] == b"x"
+
+
+def test_a_walk_to_a_directory_that_is_missing_says_so(tree):
+    walk = RootWalk(str(tree.root))
+    (tree.root / "a").mkdir()
+    for path, missing in [("a/b/.", ("b",)), ("a/b/c/.", ("b", "c")), ("b/.", ("b",)), ("a/.", ())]:
+        with walk.walk(path, follow=False) as trail:
+            assert (trail.missing, trail.name, trail.path) == (missing, "", path.removesuffix("/."))
+    walk.close()
