@@ -199,6 +199,9 @@ class EditorProtocol(LanguageServerProtocol):
         except RpcError as error:
             _log.info("%s is dropped: %s", method, error.message)
             return
+        if method == types.CANCEL_REQUEST and structured.params.id not in self._unanswered:
+            # Editors cancel what was answered meanwhile all day long; pygls would log a warning each time.
+            return
         self.handle_message(structured)
 
     def _structured(self, method: str, message: Mapping[str, Any]) -> Any:

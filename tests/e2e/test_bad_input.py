@@ -314,6 +314,7 @@ def test_wrong_lsp_notifications_are_dropped_and_the_session_goes_on(place: Plac
     editor.wire.send({"jsonrpc": "2.0", "id": 4711, "result": "an answer to nothing"})
     assert editor.wire.request("devtools/status")["editors"]
     assert not [message for message in editor.wire.messages if message.get("id") in (None, 4711) and "error" in message]
+    assert not [line for line in place.stderr if "12345" in line], "an everyday thing is no warning"
 
 
 def test_shutdown_and_exit_end_one_connection(place: Place, bystander: Agent):
