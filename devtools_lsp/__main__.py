@@ -20,9 +20,9 @@ def main() -> None:
         from devtools_lsp import stdio_proxy
 
         sys.exit(stdio_proxy.main(sys.argv[2:]))
-    from devtools_lsp.cli import app
+    from devtools_lsp import cli
 
-    app()
+    cli.main()
 
 
 if __name__ == "__main__":

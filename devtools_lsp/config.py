@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -184,9 +184,13 @@ def load_configuration(root: Path) -> Configuration:
     own = root / FILE_NAME
     if own.is_file():
         return _parse(_read_toml(own), own)
+    if own.is_symlink() or own.exists():
+        # Somebody meant something by it; the defaults are not what they meant.
+        raise InvalidConfigError(f"{FILE_NAME} is not a file; make it one, or remove it", path=FILE_NAME)
     project = root / PYPROJECT_NAME
     if project.is_file():
-        table = _read_toml(project).get("tool", {}).get(PYPROJECT_TABLE)
+        tools: Any = _read_toml(project).get("tool")
+        table = cast("dict[str, Any]", tools).get(PYPROJECT_TABLE) if isinstance(tools, dict) else None
         if table is not None:
             return _parse(table, project)
     return parse_configuration({})
@@ -200,16 +204,22 @@ def parse_configuration(table: Mapping[str, Any]) -> Configuration:
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidConfigError(f"{path.name} is not valid TOML: {error}", path=path.name) from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidConfigError(f"{path.name} is not valid TOML: {error}; mend that place", path=path.name) from None
+    except UnicodeDecodeError as error:
+        raise InvalidConfigError(
+            f"{path.name} is not valid TOML: byte {error.start} is not UTF-8; save it as UTF-8", path=path.name
+        ) from None
     except OSError as error:
-        raise InvalidConfigError(f"{path.name} cannot be read: {error.strerror}", path=path.name) from None
+        raise InvalidConfigError(
+            f"{path.name} cannot be read: {error.strerror}; make it readable for this user", path=path.name
+        ) from None
 
 
 def _parse(table: Mapping[str, Any], source: Path | None) -> Configuration:
     name = source.name if source is not None else "configuration"
     try:
-        model = FileModel.model_validate(dict(table))
+        model = FileModel.model_validate(table)
     except ValidationError as error:
         raise InvalidConfigError(f"{name}: {_explain(error)}", path=name) from None
     for section, key in (("policy", "allow_write"), ("policy", "deny_write"), ("policy", "deny_read")):
@@ -236,7 +246,8 @@ def _explain(error: ValidationError) -> str:
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
             sentences.append(f"unknown key {location!r}; {hint}")
         else:
-            sentences.append(f"{location} {complaint(problem, mapping='a table')}")
+            where = location or "the configuration"
+            sentences.append(f"{where} {complaint(problem, mapping='a table')}")
     return "; ".join(sentences)
 
 

@@ -21,6 +21,10 @@ MARKERS = ("devtools.toml", "pyproject.toml", ".git")
 SOCKET_VARIABLE = "DEVTOOLS_LSP_SOCKET"
 SOCKET_PATH_BYTES = 104 if sys.platform == "darwin" else 108
 START_TIMEOUT_S = 30.0
+_MADE_ELSEWHERE = (
+    "XDG_RUNTIME_DIR (sockets) and XDG_STATE_HOME (state) say where we make directories: set them to ones that you "
+    "can write"
+)
 _POLL_S = 0.01
 _LOG_BYTES = 1024 * 1024
 _LOG_TAIL_BYTES = 4096
@@ -53,8 +57,19 @@ def checked_root(root: Path | str, how: str = "with --root DIR") -> Path:
     `how` says in the message where another one is named.
     """
     real = Path(os.path.realpath(root))
-    if not real.is_dir():
-        raise InvalidConfigError(f"the root {real} is not a directory; name an existing one {how}")
+    try:
+        found = real.stat()
+    except FileNotFoundError:
+        raise InvalidConfigError(f"the root {real} does not exist; name an existing directory {how}") from None
+    except OSError as error:
+        raise InvalidConfigError(f"the root {real} cannot be looked at: {error.strerror}; name another {how}") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise InvalidConfigError(f"the root {real} is not a directory; name the directory of the project {how}")
+    if not os.access(real, os.R_OK | os.X_OK):
+        raise InvalidConfigError(
+            f"the root {real} may not be read by us (mode {stat.S_IMODE(found.st_mode):04o}); change that with chmod, "
+            f"or name another {how}"
+        )
     if is_too_wide(real):
         raise InvalidConfigError(f"the root may not be {real}: it is too wide; name a project {how}")
     return real
@@ -150,7 +165,9 @@ def private_directory(path: Path) -> Path:
     except FileExistsError:
         pass
     except OSError as error:
-        raise InvalidConfigError(f"cannot make the directory {path}: {error.strerror}") from None
+        raise InvalidConfigError(
+            f"cannot make the directory {path}: {error.strerror}; {_MADE_ELSEWHERE}, or make that directory writable"
+        ) from None
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -245,7 +262,11 @@ def try_lock(path: Path) -> int | None:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise PolicyError(f"cannot open the lock file {path}: {error.strerror}", reason="protected") from None
+        raise PolicyError(
+            f"cannot open the lock file {path}: {error.strerror}; look at what is there, and at who may write that "
+            "directory",
+            reason="protected",
+        ) from None
     try:
         found = os.fstat(handle)
         if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):

@@ -78,6 +78,32 @@ def test_a_mistake_names_the_key_and_the_nearest_known_one(table, named):
         assert word in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("devtools.toml", b"\xff\xfe", "byte 0 is not UTF-8"),
+        ("devtools.toml", None, "devtools.toml is not a file"),
+        ("pyproject.toml", b"[tool]\ndevtools-lsp = 3\n", "the configuration must be a table, not 3"),
+        ("pyproject.toml", b"[tool.devtools-lsp]\ngate = 3\n", "pyproject.toml: gate must be a table, not 3"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_told(tmp_path: Path, name: str, content: bytes | None, words: str):
+    if content is None:
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidConfigError) as caught:
+        load_configuration(tmp_path)
+    assert words in caught.value.message
+    assert caught.value.path == name
+
+
+def test_a_pyproject_without_our_table_is_no_configuration(tmp_path: Path):
+    for content in ("tool = 3\n", "[tool.other]\n", ""):
+        (tmp_path / "pyproject.toml").write_text(content)
+        assert load_configuration(tmp_path).source is None
+
+
 def test_broken_toml_names_the_file_and_the_place(tmp_path: Path):
     (tmp_path / "devtools.toml").write_text("[gate\n")
     with pytest.raises(InvalidConfigError, match=r"devtools\.toml is not valid TOML.*line 1"):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
+from typing import cast
 
 import typer
 
 from devtools_lsp import __version__
 from devtools_lsp.cli import bridge, calls, people, setup
-from devtools_lsp.cli.options import EXIT_REFUSED
-from devtools_lsp.errors import StepFailedError
+from devtools_lsp.cli.options import EXIT_REFUSED, tell
+from devtools_lsp.errors import BadArgumentError, DevToolsError, StepFailedError
+
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
+"""What every misuse of the command line is raised as; typer exports only its subclasses."""
 
 app = typer.Typer(
     name="devtools-lsp",
@@ -43,11 +46,25 @@ def _root(  # pyright: ignore[reportUnusedFunction] -- typer calls it
 
 
 def main() -> None:
-    """Run the command line. A fault of ours ends it like a failure: exit code 1 says that a call was done."""
+    """Run the command line and end the process: 0 to 2 as SPEC 8.0.1 says, 130 after Ctrl-C.
+
+    A fault of ours ends it like a failure: exit code 1 says that a call was done.
+    """
     try:
-        app()
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except _UsageError as error:
+        context = error.ctx
+        command = context.command_path if context is not None else "devtools-lsp"
+        message = f"{error.format_message().rstrip('.')}; `{command} --help` says what it takes"
+        fault: DevToolsError = BadArgumentError(message, reason="malformed")
+    except DevToolsError as error:
+        fault = error
+    except OSError as error:
+        fault = StepFailedError(f"{error.filename or 'the system refused'}: {error.strerror}", retry="no")
     except Exception as error:
         traceback.print_exc()
         fault = StepFailedError(f"this is a bug of ours ({type(error).__name__}: {error})", retry="no")
-        print(json.dumps(fault.to_wire(), ensure_ascii=True), file=sys.stderr)
-        sys.exit(EXIT_REFUSED)
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+    tell(fault)
+    sys.exit(EXIT_REFUSED)

@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from devtools_lsp.cli.options import RootOption, SessionOption, checked_root, run
+from devtools_lsp import discovery
+from devtools_lsp.cli.options import RootOption, SessionOption, checked_root, refuse, run
+from devtools_lsp.errors import DevToolsError
 
 
 def register(app: typer.Typer) -> None:
@@ -29,6 +31,12 @@ def mcp(
     """
     found = checked_root(root)
     logging.basicConfig(level=logging.WARNING, format="devtools-lsp mcp: %(message)s")
+    try:
+        # A place that no socket can have is told now; what a person may mend meanwhile is told with each call.
+        discovery.socket_path(found)
+        discovery.state_directory(found)
+    except DevToolsError as error:
+        refuse(error)
     from devtools_lsp.mcp_bridge import serve_mcp
 
     run(serve_mcp(found, surface=surface, session=session))

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
-import click
 import typer
 from rich.console import Console
 
@@ -33,6 +32,7 @@ RootOption = Annotated[
         "--root",
         help="The workspace root; default: the nearest directory up with devtools.toml, pyproject.toml or .git.",
         show_default=False,
+        readable=False,  # Whether it may be a root is judged, and said, in one place for every command and client.
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs, errors included.")]
@@ -83,14 +83,17 @@ def checked_root(root: Path | None) -> Path:
 
 def refuse(error: DevToolsError, code: int = EXIT_REFUSED) -> NoReturn:
     """End with exit code 2 (or another) and the error on standard error."""
-    context = click.get_current_context(silent=True)
-    as_json = context is not None and bool(context.params.get("as_json"))
-    if as_json or not sys.stderr.isatty():
+    tell(error)
+    raise typer.Exit(code)
+
+
+def tell(error: DevToolsError) -> None:
+    """Print an error: where it may come from before the options are known, the command line itself is looked at."""
+    if "--json" in sys.argv or not sys.stderr.isatty():
         print(json.dumps(error.to_wire(), ensure_ascii=False), file=sys.stderr)
     else:
         for line in error_lines(error):
             print(line, file=sys.stderr)
-    raise typer.Exit(code)
 
 
 def error_lines(error: DevToolsError) -> list[str]:

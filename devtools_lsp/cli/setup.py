@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,17 +16,18 @@ from devtools_lsp.errors import DevToolsError, InvalidConfigError
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("serve", help="Run the daemon of a root; prints READY <socket> once it accepts.")(serve)
-    app.command("init", help="Detect installed engines and write devtools.toml for review.")(init)
-    app.command("doctor", help="Start every configured engine on a probe file and say what to mend.")(doctor)
-    app.command("demo", help="Watch an agent edit a copy of a real package while a client approves.")(demo)
+    for command in (serve, init, doctor, demo):
+        app.command()(command)
 
 
 def serve(
     root: RootOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log what happens on standard error.")] = False,
 ) -> None:
-    """One daemon a root; a second one is told that the first runs."""
+    """Run the daemon of a root in the foreground; prints READY and the socket's path once it accepts.
+
+    One daemon a root: a second one is told that the first runs. Ctrl-C ends it, and so does `devtools-lsp stop`.
+    """
     found = checked_root(root)
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -45,7 +47,10 @@ def init(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file and write nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """An existing configuration is never overwritten."""
+    """Find installed engines and the project's interpreter, and write devtools.toml for review.
+
+    An existing configuration is never overwritten.
+    """
     from devtools_lsp.cli.proposal import propose_configuration
     from devtools_lsp.config import FILE_NAME, load_configuration
     from devtools_lsp.engines.detect import detect
@@ -53,8 +58,8 @@ def init(
     found = checked_root(root)
     target = found / FILE_NAME
     try:
-        existing = load_configuration(found).source
-        if existing is not None and not dry_run:
+        existing = load_configuration(found).source if not dry_run else None
+        if existing is not None:
             raise InvalidConfigError(
                 f"{existing.name} configures this root already; `devtools-lsp init --dry-run` prints what would be "
                 "proposed now, for you to take from"
@@ -67,8 +72,15 @@ def init(
     if dry_run:
         typer.echo(text, nl=False)
         return
-    with target.open("x", encoding="utf-8") as file:
-        file.write(text)
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        refuse(
+            InvalidConfigError(
+                f"cannot write {target}: {error.strerror}; `devtools-lsp init --dry-run` prints what would be in it"
+            )
+        )
     names = [entry.preset for entry in detected.engines if entry.wanted]
     if as_json:
         terminal.show({"path": str(target), "engines": names, "interpreter": detected.interpreter})
@@ -81,7 +93,10 @@ def init(
 
 
 def doctor(root: RootOption = None, as_json: JsonOption = False) -> None:
-    """Exit code 2 when something does not work."""
+    """Examine the configuration, start every configured engine on a probe file, and say what to mend.
+
+    Exit code 2 when something does not work.
+    """
     from devtools_lsp.config import load_configuration
 
     found = checked_root(root)
@@ -90,7 +105,8 @@ def doctor(root: RootOption = None, as_json: JsonOption = False) -> None:
         try:
             configuration = load_configuration(found)
         except DevToolsError as error:
-            return [{"name": "configuration", "ok": False, "message": error.message, "remedy": "mend the file"}]
+            remedy = "mend the file; `devtools-lsp init --dry-run` prints one that works"
+            return [{"name": "configuration", "ok": False, "message": error.message, "remedy": remedy}]
         return await _examine(found, configuration)
 
     reports = run(work())
@@ -107,10 +123,19 @@ def doctor(root: RootOption = None, as_json: JsonOption = False) -> None:
         raise typer.Exit(EXIT_REFUSED)
 
 
+def _place(name: str, find: Callable[[], Path]) -> dict[str, Any]:
+    """Whether a place of ours can be had; the message of a refusal says what to set."""
+    try:
+        return {"name": name, "ok": True, "message": str(find())}
+    except DevToolsError as error:
+        return {"name": name, "ok": False, "message": error.message}
+
+
 async def _examine(root: Path, configuration: Any) -> list[dict[str, Any]]:
     from devtools_lsp import discovery
     from devtools_lsp.app import confinement_of
     from devtools_lsp.engines.detect import probe
+    from devtools_lsp.fs.recovery import parked_plans
 
     source = configuration.source
     reports: list[dict[str, Any]] = [
@@ -120,12 +145,16 @@ async def _examine(root: Path, configuration: Any) -> list[dict[str, Any]]:
             "message": source.name if source else "none: the defaults hold and no engine runs",
             **({} if source else {"remedy": "run `devtools-lsp init`"}),
         },
-        {"name": "socket", "ok": True, "message": str(discovery.socket_path(root))},
+        _place("socket", lambda: discovery.socket_path(root)),
+        _place("state directory", lambda: discovery.state_directory(root)),
     ]
     confinement = await confinement_of(str(root), configuration)
     reports.append(
         {"name": "confinement", "ok": True, "message": f"{confinement['level']}: {confinement['description']}"}
     )
+    for plan in await asyncio.to_thread(parked_plans, str(root)):
+        said, *places = plan.describe()
+        reports.append({"name": "journal", "ok": True, "message": said, "remedy": "; ".join(map(str.strip, places))})
     if not configuration.engines:
         remedy = "install some (for Python: pip install ruff basedpyright), then see `devtools-lsp init --dry-run`"
         reports.append({"name": "engines", "ok": False, "message": "none is configured", "remedy": remedy})
@@ -149,7 +178,10 @@ async def _examine(root: Path, configuration: Any) -> list[dict[str, Any]]:
 def demo(
     fast: Annotated[bool, typer.Option("--fast", help="Do not pause between the acts.")] = False,
 ) -> None:
-    """Exit code 1 when anything was not as it should be."""
+    """Watch an agent edit a copy of a real package while a headless editor approves.
+
+    Exit code 1 when anything was not as it should be.
+    """
     from devtools_lsp.demo import run_demo
 
     ok = asyncio.run(run_demo(pause_s=0.0 if fast else 0.4))

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from devtools_lsp import discovery
 from devtools_lsp.daemon.connection import Build, Connection, ConnectionBounds, Doors, Peer
-from devtools_lsp.errors import ConflictError, PolicyError, WaitTimeoutError
+from devtools_lsp.errors import ConflictError, InvalidConfigError, PolicyError, WaitTimeoutError
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +129,13 @@ class Daemon:
         They are one and the same daemon's unless DEVTOOLS_LSP_SOCKET gave two roots one socket, or one root two.
         """
         if os.environ.get(discovery.SOCKET_VARIABLE):
-            self._socket_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                self._socket_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise InvalidConfigError(
+                    f"cannot make the socket's directory {self._socket_path.parent}: {error.strerror}; set "
+                    f"{discovery.SOCKET_VARIABLE} to a path in a directory that you can write"
+                ) from None
         of_socket = await self._acquire(discovery.lock_path(self._socket_path))
         try:
             of_root = await self._acquire(discovery.state_directory(self._root) / "daemon.lock")

@@ -105,8 +105,8 @@ class Journal:
         except OSError as error:
             where = f".git/{JOURNAL_IN_GIT}" if git is not None else JOURNAL_DIRECTORY
             raise InvalidConfigError(
-                f"root: the journal {where} cannot be used ({error.strerror}); make it a directory of your own, or run "
-                "read-only"
+                f"root: the journal of writes, {where}, cannot be used ({error.strerror}); make the root writable, or "
+                "set `[workspace] read_only = true` in devtools.toml"
             ) from error
         finally:
             if git is not None:

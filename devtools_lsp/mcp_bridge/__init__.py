@@ -6,7 +6,7 @@ an optional extra, because installed into a project's own environment its web fr
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import threading
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +16,8 @@ from devtools_lsp.errors import DevToolsError, InvalidConfigError
 from devtools_lsp.wire.messages import Surface
 
 __all__ = ["serve_mcp"]
+
+_log = logging.getLogger(__name__)
 
 
 async def serve_mcp(root: Path, *, surface: Surface, session: str | None) -> None:
@@ -32,6 +34,8 @@ async def serve_mcp(root: Path, *, surface: Surface, session: str | None) -> Non
 
 
 def _start_daemon(root: Path) -> None:
-    """Have the daemon up when the client introduces itself; what prevents it is told then, to the client."""
-    with contextlib.suppress(DevToolsError, OSError):
+    """Have the daemon up when the client introduces itself; what prevents it is told then, to the client, too."""
+    try:
         discovery.connect_or_start(root).close()
+    except (DevToolsError, OSError) as error:
+        _log.warning("no daemon yet: %s", error)

@@ -182,7 +182,8 @@ def validate_arguments(step: str, model: type[StepArguments], args: Mapping[str,
         return model.model_validate(dict(require_object(step, args)))
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        sentences = [_explain(model, problem) for problem in problems[:_TOLD]]
+        # What an object takes is said once, however many of its arguments are missing.
+        sentences = list(dict.fromkeys(_explain(model, problem, problems) for problem in problems[:_TOLD]))
         if len(problems) > _TOLD:
             sentences.append(f"and {len(problems) - _TOLD} more")
         raise BadArgumentError(
@@ -283,8 +284,8 @@ def compile_step(step: OpName, args: Mapping[str, Any], *, index: int = 0) -> Co
     return CompiledStep(index, step, args, arguments, patch=patch)
 
 
-def _explain(model: type[BaseModel], problem: Any) -> str:
-    """One sentence about one validation problem that names the argument."""
+def _explain(model: type[BaseModel], problem: Any, problems: Sequence[Any]) -> str:
+    """One sentence about one validation problem that names the argument, or all that are missing at its place."""
     location: tuple[int | str, ...] = problem["loc"]
     kind = problem["type"]
     where = place(location)
@@ -294,8 +295,10 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
         return f"unknown argument {where!r}; {hint}"
     if kind == "missing":
-        known = ", ".join(_fields_at(model, location[:-1]))
-        return f"argument {where!r} is missing; {place(location[:-1]) or 'it'} takes {known}"
+        missing = [other["loc"] for other in problems if other["type"] == kind and other["loc"][:-1] == location[:-1]]
+        named = " and ".join(repr(place(other)) for other in missing)
+        words = f"argument {named} is" if len(missing) == 1 else f"arguments {named} are"
+        return f"{words} missing; {place(location[:-1]) or 'it'} takes {', '.join(_fields_at(model, location[:-1]))}"
     if location[-1:] == ("find",) and kind == "string_too_short":
         return (
             f"argument {where!r} is empty; quote the text to replace. To append, find the last line and repeat it in "

@@ -178,6 +178,8 @@ BAD_OPS = [
     ([op("edit", path="a.txt", edits=[{"find": 1, "replace": "y"}])], "edits[0].find' must be a string, not 1", "edit"),
     ([op("edit", path="a.txt", edits=["x"])], "edits[0]' must be an object, not 'x'", "edit"),
     ([op("edit", path="a.txt", edits=[{"finds": "x", "replace": "y"}])], "did you mean 'find'?", "edit"),
+    ([op("edit")], "arguments 'path' and 'edits' are missing; it takes path, edits", "edit"),
+    ([op("edit", path="a.txt", edits=[{}])], "'edits[0].replace' are missing; edits[0] takes find, replace", "edit"),
     ([op("check"), op("lint", paths=["a.txt", 3])], "ops[1] (lint): argument 'paths[1]' must be a string", "lint"),
     ([op("check"), op("lint", paths="a.txt")], "ops[1] (lint): argument 'paths' must be a list, not 'a.txt'", "lint"),
     ([op("check"), op("apply_patch", patch="none")], "ops[1] (apply_patch)", "apply_patch"),
