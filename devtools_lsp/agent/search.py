@@ -9,6 +9,7 @@ is looked at again before it is shown (`search_sight.py`), because a program can
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,12 @@ from devtools_lsp.agent.search_rules import Glob, anywhere
 from devtools_lsp.agent.search_sight import Sight, confirmed
 from devtools_lsp.errors import BadArgumentError, CallCancelledError
 from devtools_lsp.ports import Cancellation
+
+_CLASS_OR_ESCAPE = re.compile(
+    r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\(?:x\{[^}]*\}|x[0-9a-fA-F]{2}|o\{[^}]*\}|u[0-9a-fA-F]{4}|[0-7]{3}|.)", re.DOTALL
+)
+_LINE_FEED = re.compile(r"\\(?:n|R|x0[aA]|x\{0*[aA]\}|u000[aA]|012|o\{0*12\})")
+"""A line break, as a regular expression may spell it."""
 
 _WORDS: dict[SkipReason, str] = {
     "ignored": "ignored by .gitignore",
@@ -67,6 +74,11 @@ class GlobResult:
     data: dict[str, Any]
 
 
+def _spells_line_break(pattern: str) -> bool:
+    """Whether a regular expression asks for a line break, which no line holds; `[^\\n]` only excludes one."""
+    return any(_LINE_FEED.fullmatch(token[0]) for token in _CLASS_OR_ESCAPE.finditer(pattern))
+
+
 async def grep(
     root: str,
     pattern: str,
@@ -86,7 +98,7 @@ async def grep(
     when it has no slash, else relative to the root or to `path`. Raises BadArgumentError for a pattern or path that
     makes no sense, PolicyError for one that may not be looked at, CallCancelledError.
     """
-    if not pattern or "\n" in pattern or "\0" in pattern:
+    if not pattern or "\n" in pattern or "\0" in pattern or _spells_line_break(pattern):
         raise BadArgumentError(
             "pattern: give a regular expression for a single line; it cannot be empty or hold a line break or NUL",
             step=SEARCH_STEP,

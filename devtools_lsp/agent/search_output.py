@@ -45,6 +45,11 @@ class Skipped:
         if len(shown) < _EXAMPLES:
             shown.append(path)
 
+    def clear(self) -> None:
+        """Forget them: the same question is going to be asked in another way."""
+        self.counts.clear()
+        self.examples.clear()
+
 
 @dataclass(frozen=True, slots=True)
 class MatchedLine:
@@ -60,6 +65,9 @@ class MatchedLine:
         """What stands behind a path: `LINE:COLUMN:TEXT`."""
         line, _, rest = printed.partition(b":")
         column, _, text = rest.partition(b":")
+        if not column.isdigit():
+            # What matched is the end of the line alone, which ripgrep gives no column.
+            column, text = b"%d" % (len(rest) + 1), rest
         text = text.removesuffix(b"\r")
         kept = _OMITTED.sub(b"", text)
         return cls(int(line), int(column), kept, len(kept) != len(text))

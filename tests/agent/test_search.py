@@ -264,10 +264,22 @@ async def test_an_invalid_pattern_is_explained(lines, plant, pattern: str, words
     assert (caught.value.step, caught.value.reason) == ("search", "malformed")
 
 
-@pytest.mark.parametrize("pattern", ["", "a\nb", "a\0b"])
+@pytest.mark.parametrize("pattern", ["", "a\nb", "a\0b", r"\n", r"a\nb", r"\\\n", r"\x0a", r"\x{A}", r"\012", r"\R"])
 async def test_patterns_for_more_than_a_line(lines, pattern: str):
     with pytest.raises(BadArgumentError, match="single line"):
         await lines(pattern)
+
+
+async def test_a_backslash_before_an_n_is_no_line_break(lines, plant):
+    plant({"a.txt": "one\\nline\nother\n"})
+    assert await lines(r"e\\n") == ["a.txt:1"]
+    assert await lines(r"o[^\n]*l") == ["a.txt:1"]
+
+
+async def test_a_match_of_a_lines_end_alone_is_told(lines, plant):
+    """Look-around makes ripgrep take another engine, which sees the ends of lines and gives such a match no column."""
+    plant({"a.txt": "no: x\n12:34:\nx y\n"})
+    assert "a.txt:3" in await lines(r"(?<=x)\s")
 
 
 async def test_look_around(lines, plant):

@@ -289,9 +289,7 @@ class Speaker:
         return {"path": self.path(), **(more if self.random.random() < 0.4 else {})}
 
     def _grep(self) -> dict[str, Any]:
-        found = {
-            "pattern": self.random.choice([*WORDS[:-2], "(", "-x", "--pre=sh", "a|b", "\\bx", "", "[", "x{1,99999}"])
-        }
+        found = {"pattern": self.random.choice([*WORDS, "(", "-x", "--pre=sh", "a|b", "\\bx", "", "[", "x{1,99999}"])}
         if self.random.random() < 0.4:
             found["path"] = self.random.choice([self.home, self.path()])
         if self.random.random() < 0.3:
