@@ -1,7 +1,7 @@
 """A warm process that forks one child a request and lets it die: run by the crash tests, never imported.
 
-Reads JSON lines {"do": "commit"|"recover", "root", "fault"?, "plan"?, "mutations"?, "exchange"?,
-"kill_after_s"?}; answers {"status"}:
+Reads JSON lines {"do": "commit"|"recover"|"wander", "root", "fault"?, "plan"?, "mutations"?, "exchange"?,
+"kill_after_s"?, "seed"?, "log"?}; answers {"status"}:
 the exit code of the child, negative for a signal, and {"text"} with what went wrong in it. It has no threads, so
 that forking is safe.
 """
@@ -15,6 +15,8 @@ import signal
 import sys
 import time
 import traceback
+
+from wanderer import wander
 
 from devtools_lsp.fs import faults, syscalls
 from devtools_lsp.fs.local import LocalFileSystem
@@ -34,6 +36,8 @@ def work(request: dict) -> None:
             Mutation(**{**mutation, "data": base64.b64decode(mutation["data"])}) for mutation in request["mutations"]
         ]
         file_system.commit_now(request["plan"], mutations, make_parents=True)
+    elif request["do"] == "wander":
+        wander(file_system, request["seed"], request["log"])
     else:
         faults._armed = fault
         file_system.recover_now()
