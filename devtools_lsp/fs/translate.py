@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 OUTSIDE = "<path outside the workspace>"
 
-# An absolute path inside a sentence: a slash that does not continue a word, a URL or another path.
-_ABSOLUTE = re.compile(r"(?<![\w/:.~\-\]<>])/(?!/)[^\s'\"`:;,()<>|\[\]{}]+")
+# An absolute path inside a sentence: a slash that does not continue a word, a URL or another path; or a file's URL.
+_ABSOLUTE = re.compile(r"(?:\bfile://|(?<![\w/:.~\-\]<>]))/(?!/)[^\s'\"`:;,()<>|\[\]{}]+")
 
 
 class RootTranslator:
@@ -19,7 +20,8 @@ class RootTranslator:
 
     def __init__(self, *roots: str) -> None:
         """`roots` are the spellings of the root that may occur in messages, absolute (typically as given and real)."""
-        spellings = {root.rstrip("/") for root in roots if root.rstrip("/")}
+        plain = {root.rstrip("/") for root in roots if root.rstrip("/")}
+        spellings = plain | {f"file://{name}" for root in plain for name in (root, quote(root))}
         alternatives = "|".join(re.escape(root) for root in sorted(spellings, key=len, reverse=True))
         self._under = re.compile(rf"(?:{alternatives})(?:/|(?=$|[\s'\"`:;,()<>|\[\]{{}}]))") if spellings else None
 
