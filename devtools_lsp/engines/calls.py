@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Iterable
-from contextlib import suppress
 from typing import TypeVar
 
 from devtools_lsp.core.diagnostics import Finding
@@ -31,8 +30,10 @@ async def until_cancelled(call: EngineCall, engine_id: str, work: Awaitable[T]) 
         cancelled.cancel()
         if not working.done():
             working.cancel()
-            with suppress(asyncio.CancelledError):
-                await working
+            await asyncio.wait({working})
+        if not working.cancelled():
+            # It may have failed at the moment at which its caller was stopped; nobody awaits that any more.
+            working.exception()
 
 
 def gone(before: Iterable[Finding], after: Iterable[Finding]) -> list[Finding]:
