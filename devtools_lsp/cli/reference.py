@@ -64,12 +64,15 @@ ENGINE_KEYS = {
     "settings": "What `workspace/configuration` answers, by section.",
     "initialization": "The server's `initializationOptions`.",
     "language_ids": "LSP language id by extension.",
-    "diagnostics": "`pull` or `push`: how findings are got.",
+    "diagnostics": "`pull`, `push` or `tsserver` (through typescript-language-server): how findings are got.",
     "needs_result_id": "A report without a result id counts as not judged.",
+    "preambles": "A push server that keeps what a file includes apart and publishes early findings from an old state of "
+    "that, as clangd does: it gets a file anew where that may have changed, and is waited for until it says it is done.",
     "cancels": "Whether requests that are given up are cancelled, or left to run to their end (for servers that answer "
     "a cancelled request wrongly).",
     "sticky_findings": "The server repeats old findings of a file after others changed; it is made to look again.",
-    "dependents": "`none`, `references` or `workspace`: how files that depend on an edit are found and judged.",
+    "dependents": "How files that depend on an edit are found: `references`, `workspace`, `unknown` (they are not judged, and "
+    "that is said), or `none` (a finding depends on its own file alone).",
     "dependents_deadline_s": "Seconds for judging dependents; the rest is pending.",
     "dependents_limit": "Dependents judged at most.",
     "shadow": "Judge created, deleted and moved files in a copy of the tree.",

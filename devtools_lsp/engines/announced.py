@@ -49,7 +49,7 @@ CLIENT_CAPABILITIES: dict[str, Any] = {
         "configuration": True,
         "workspaceFolders": True,
         "didChangeConfiguration": {"dynamicRegistration": True},
-        "didChangeWatchedFiles": {"dynamicRegistration": True, "relativePatternSupport": False},
+        "didChangeWatchedFiles": {"dynamicRegistration": True, "relativePatternSupport": True},
         "diagnostics": {"refreshSupport": True},
     },
     "window": {"workDoneProgress": True, "showMessage": {}, "showDocument": {"support": False}},

@@ -18,6 +18,7 @@ import msgspec
 from devtools_lsp.engines.frames import FrameError, FrameReader, frame
 from devtools_lsp.engines.messages import (
     ConfigurationParams,
+    FileStatus,
     Incoming,
     PublishDiagnostics,
     Registration,
@@ -94,6 +95,8 @@ class Connection:
         self.ended = asyncio.Event()
         self.registrations: dict[str, Registration] = {}
         self.pushed: dict[str, PublishDiagnostics] = {}
+        self.idle: set[str] = set()
+        """Documents with which the server says it is done, since it last published for them."""
         self.progress: set[int | str] = set()
         self.refreshes = 0
         self.log: deque[str] = deque(maxlen=50)
@@ -255,13 +258,23 @@ class Connection:
                 if len(self.pushed) >= MAX_PUSHED_DOCUMENTS and report.uri not in self.pushed:
                     self.pushed.pop(next(iter(self.pushed)))
                 self.pushed[report.uri] = report
+                self.idle.discard(report.uri)
                 self._changed.set()
+            elif method == "textDocument/clangd.fileStatus":
+                self._stated(msgspec.json.decode(params, type=FileStatus))
             elif method == "$/progress":
                 self._progressed(msgspec.json.decode(params))
             elif method in ("window/logMessage", "window/showMessage"):
                 self.log.append(str(msgspec.json.decode(params).get("message", ""))[:500])
         except (msgspec.DecodeError, AttributeError, RecursionError) as error:
             self._fault(f"invalid {method}: {error}")
+
+    def _stated(self, status: FileStatus) -> None:
+        if status.state != "idle":
+            self.idle.discard(status.uri)
+        elif status.uri in self.pushed:
+            self.idle.add(status.uri)
+            self._changed.set()
 
     def _progressed(self, params: Any) -> None:
         token, value = params.get("token"), params.get("value")

@@ -69,7 +69,6 @@ class CommandEngine:
         self._guard = guard
         self._shadow: Shadow | None = None
         self._shadow_lock = asyncio.Lock()
-        self._runs = 0
         self.config: Path | None = None
 
     def close(self) -> None:
@@ -253,7 +252,6 @@ class CommandEngine:
         located = locate_command(self.spec, words, self._home)
         if located is None:
             raise CommandFailedError(f"{words[0]} is not installed; {self.spec.remedy}")
-        self._runs += 1
         time_left_s = deadline - time.monotonic()
         if time_left_s <= 0:
             raise CommandTimeoutError("the deadline came before the command could run")
@@ -262,7 +260,7 @@ class CommandEngine:
             cwd=cwd,
             environment=engine_environment(self.spec.environment),
             guard=self._guard,
-            mark=f"{self.spec.id}.run{self._runs}",
+            name=f"{self.spec.id}.run",
             timeout_s=time_left_s,
             stdin=stdin.encode("utf-8", "surrogatepass") if stdin is not None else None,
             sweep=self.spec.leaves_processes,

@@ -69,8 +69,11 @@ class Comparer:
 
     @property
     def at_once(self) -> int:
-        """How many files are asked about at the same time: a checker that works serially gains nothing by more."""
-        return 1 if self._spec.dependents == "references" else PULLS_AT_ONCE
+        """How many files are asked about at the same time: a checker that works serially gains nothing by more.
+
+        One that is given files anew must not be at work on another meanwhile, which may include them.
+        """
+        return 1 if self._spec.dependents == "references" or self._spec.preambles else PULLS_AT_ONCE
 
     async def judge_state(self, session: Session, state: State, targets: Sequence[str], deadline: float) -> Answers:
         """What is said about files in one state; the server sees that state afterwards, unless all was known."""
@@ -110,8 +113,12 @@ class Comparer:
             await self._ask_dependents(session, before, after, dependents, limit)
         finally:
             judge.put_back(session, question.disk)
+        compared = comparison_of(before, after, dependents, blocked)
+        if self._spec.dependents == "unknown":
+            note = Pending(reason="files that depend on the edited ones are not judged: this engine does not find them")
+            return replace(compared, pending=(*compared.pending, note))
         limited = judge.tree.limited if judge.crosses_files else None
-        return _with_limits(comparison_of(before, after, dependents, blocked), beyond, limited)
+        return _with_limits(compared, beyond, limited)
 
     async def _ask_targets(self, session: Session, side: Side, blocked: Mapping[str, str], deadline: float) -> None:
         side.add(await self._ask(session, side.state, [path for path in side.targets if path not in blocked], deadline))
@@ -147,11 +154,13 @@ class Comparer:
             absent |= {path for state in states for path in state.created}
         if not absent or not judge.crosses_files:
             return {}
+        if self._spec.dependents == "unknown":
+            beside = {path for state in states for path in state.disk if judge.handles(path) and path not in absent}
+            return dict.fromkeys(beside, f"it may depend on {_named(absent)}, which {_ONLY_PLANNED}")
         await judge.graph.refresh()
         overlays = {path: text for state in states for path, text in state.overlays.items()}
         direct = judge.graph.asking_for(absent, overlays)
-        names = ", ".join(sorted(absent)[:3]) + (", …" if len(absent) > 3 else "")
-        reason = f"it imports {names}, created, deleted or moved by the plan, which this engine reads from disk only"
+        reason = f"it imports {_named(absent)}, which {_ONLY_PLANNED}"
         return dict.fromkeys([*direct, *(path for path in judge.graph.closure(direct) if path not in absent)], reason)
 
     # -- who may be affected
@@ -160,6 +169,8 @@ class Comparer:
         self, session: Session, before: State, after: State, edited: Sequence[str], deadline: float
     ) -> list[str]:
         judge = self._judge
+        if self._spec.dependents == "unknown":
+            return []
         if self._spec.dependents == "workspace":
             files = judge.tree.with_extensions(judge.extensions)
             if len(files) <= ALL_AT_ONCE:
@@ -194,6 +205,14 @@ class Comparer:
                 for position in list(_symbols_at(symbols, first, last))[:MAX_SYMBOLS_ASKED]:
                     found.update(dict.fromkeys(await files_referring_to(session, path, position, deadline=deadline)))
         return list(found)
+
+
+_ONLY_PLANNED = "the plan creates, deletes or moves, and this engine takes from the disk"
+
+
+def _named(paths: Iterable[str]) -> str:
+    names = sorted(paths)
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def _symbols_at(symbols: Iterable[DocumentSymbol], first: int, last: int) -> Iterator[Position]:

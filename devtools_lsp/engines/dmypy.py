@@ -86,7 +86,7 @@ class _Daemon:
 
     @classmethod
     async def start(
-        cls, located: Located, cwd: Path, environment: Mapping[str, str], guard: Guard, mark: str, timeout_s: float
+        cls, located: Located, cwd: Path, environment: Mapping[str, str], guard: Guard, name: str, timeout_s: float
     ) -> _Daemon:
         """Start it and wait for its address; raises LaunchError and DaemonFailedError."""
         directory = await asyncio.to_thread(scratch_directory, "dmypy")
@@ -99,7 +99,7 @@ class _Daemon:
                 cwd=cwd,
                 environment=environment,
                 guard=guard,
-                mark=mark,
+                name=name,
                 on_output=_ignored,
                 on_exit=_nothing,
             )
@@ -179,8 +179,8 @@ def _ignored(data: bytes) -> None:
     del data
 
 
-def _nothing() -> None:
-    return
+def _nothing(process: ServerProcess) -> None:
+    del process
 
 
 class DmypyEngine:

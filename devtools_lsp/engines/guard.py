@@ -12,6 +12,7 @@ Owns outliving only; starting, stopping and reaping belong to `process`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import signal
@@ -48,7 +49,12 @@ class Guard:
     def __init__(self) -> None:
         self.token = secrets.token_hex(16)
         self._groups: set[int] = set()
+        self._marks = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
+
+    def mark(self, name: str) -> str:
+        """A mark that no other process of this guard has: two servers of one engine must not be swept together."""
+        return f"{name}.{next(self._marks)}"
 
     def environment(self, mark: str) -> dict[str, str]:
         """What to add to a child's environment so that `sweep(mark)` and the guard find all it leaves behind."""

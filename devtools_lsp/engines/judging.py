@@ -92,6 +92,11 @@ class Judge:
         """Whether this engine's word on one file depends on others."""
         return self.spec.dependents != "none"
 
+    @property
+    def finds_dependents(self) -> bool:
+        """Whether files that depend on an edited one are found and judged."""
+        return self.spec.dependents in ("workspace", "references")
+
     def handles(self, path: str) -> bool:
         """Whether a file is this engine's business."""
         return "*" in self.extensions or extension_of(path) in self.extensions

@@ -48,6 +48,13 @@ class PublishDiagnostics(msgspec.Struct, frozen=True):
     version: int | None = None
 
 
+class FileStatus(msgspec.Struct, frozen=True):
+    """Parameters of clangd's `textDocument/clangd.fileStatus`: `idle`, or what it still does for a file."""
+
+    uri: str
+    state: str
+
+
 class DocumentReport(msgspec.Struct, frozen=True, rename="camel"):
     """A pulled report: `full` with items, or `unchanged` with the result id alone."""
 

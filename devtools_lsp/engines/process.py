@@ -56,9 +56,10 @@ class _Child(asyncio.SubprocessProtocol):
 
 
 class ServerProcess(_Child):
-    """A running server: `on_output` gets its output as it comes, `on_exit` is called once, after the last byte."""
+    """A running server: `on_output` gets its output as it comes, `on_exit` is called once, with it, after the last
+    byte; that may be before `start` has returned."""
 
-    def __init__(self, on_output: Callable[[bytes], None], on_exit: Callable[[], None]) -> None:
+    def __init__(self, on_output: Callable[[bytes], None], on_exit: Callable[[ServerProcess], None]) -> None:
         super().__init__()
         self._on_output = on_output
         self._on_exit = on_exit
@@ -80,15 +81,15 @@ class ServerProcess(_Child):
         cwd: Path,
         environment: Mapping[str, str],
         guard: Guard,
-        mark: str,
+        name: str,
         on_output: Callable[[bytes], None],
-        on_exit: Callable[[], None],
+        on_exit: Callable[[ServerProcess], None],
     ) -> ServerProcess:
-        """Start it; raises LaunchError."""
+        """Start it; `name` is for whoever looks at its environment. Raises LaunchError."""
         process = cls(on_output, on_exit)
         process._guard = guard
-        process._mark = mark
-        transport = await _spawn(process, command, cwd, environment, guard, mark, stdin=True)
+        process._mark = guard.mark(name)
+        transport = await _spawn(process, command, cwd, environment, guard, process._mark, stdin=True)
         process._transport = transport
         guard.add(process.pid)
         return process
@@ -192,7 +193,7 @@ class ServerProcess(_Child):
         self._ended = True
         self.exited.set()
         # Output that was already in the pipe is delivered before the callbacks that asyncio queued for it run out.
-        asyncio.get_running_loop().call_soon(self._on_exit)
+        asyncio.get_running_loop().call_soon(self._on_exit, self)
 
 
 async def _spawn(
@@ -261,7 +262,7 @@ async def run_command(
     cwd: Path,
     environment: Mapping[str, str],
     guard: Guard,
-    mark: str,
+    name: str,
     timeout_s: float,
     stdin: bytes | None = None,
     sweep: bool = False,
@@ -272,6 +273,7 @@ async def run_command(
     """
     started = time.monotonic()
     run = _OneRun()
+    mark = guard.mark(name)
     transport = await _spawn(run, command, cwd, environment, guard, mark, stdin=stdin is not None)
     timed_out = False
     try:

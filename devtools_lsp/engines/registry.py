@@ -157,7 +157,11 @@ class _Entry:
     @property
     def version(self) -> str | None:
         """What the program says it is, once it has been asked."""
-        return (self.server.version if self.server is not None else None) or self._version
+        said = self.server.version if self.server is not None else None
+        if said is None:
+            return self._version
+        match = _VERSION.search(said)
+        return match.group() if match else said
 
     async def ask_version(self) -> None:
         """Ask the program itself, unless its server says it anyway."""
@@ -219,7 +223,7 @@ async def program_version(spec: EngineSpec, root: Path, guard: Guard) -> str | N
             cwd=root,
             environment=engine_environment(spec.environment),
             guard=guard,
-            mark=f"{spec.id}.version",
+            name=f"{spec.id}.version",
             timeout_s=VERSION_TIMEOUT_S,
         )
     except LaunchError:

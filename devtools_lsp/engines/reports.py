@@ -26,6 +26,7 @@ from devtools_lsp.engines.client import (
 from devtools_lsp.engines.messages import DocumentReport, LspDiagnostic
 from devtools_lsp.engines.positions import TextPositions
 from devtools_lsp.engines.session import Session
+from devtools_lsp.engines.tsserver import NotCarriedOutError, ask_tsserver
 
 PULL = "textDocument/diagnostic"
 RETRY_FIRST_S = 0.01
@@ -65,6 +66,8 @@ async def judge_file(
     try:
         if session.spec.diagnostics == "push":
             return await _judge_by_push(session, path, text, deadline)
+        if session.spec.diagnostics == "tsserver":
+            return Judged(await ask_tsserver(session, path, text, deadline=deadline))
         answer = await _judge_by_pull(session, path, text, deadline, known)
         if isinstance(answer, Judged):
             session.residue.emptied(path)
@@ -73,6 +76,8 @@ async def judge_file(
         return Unjudged("the engine did not answer before the deadline")
     except ServerRefusedError as error:
         return Unjudged(f"the engine refused: {error}")
+    except NotCarriedOutError as error:
+        return Unjudged(f"the engine did not judge this file: {error}")
 
 
 def _providers(session: Session, path: str) -> dict[str, str | None]:
@@ -144,10 +149,15 @@ async def _judge_by_push(
     document = session.documents.get(path)
     if document is None:
         return Unjudged("the engine judges open documents only")
+    if session.spec.dependents != "none" and session.behind(path):
+        # What it published for this very version may describe another state of the files that this one depends on.
+        session.reopen(path)
+        document = session.documents[path]
     uri = session.uri(path)
     while True:
         pushed = session.connection.pushed.get(uri)
-        if pushed is not None and pushed.version == document.version:
+        done = not session.spec.preambles or uri in session.connection.idle
+        if pushed is not None and pushed.version == document.version and done:
             return Judged(tuple(_findings(session, path, pushed.diagnostics, text)))
         remaining = deadline - time.monotonic()
         if remaining <= 0:
@@ -158,6 +168,8 @@ async def _judge_by_push(
     if pushed is not None and pushed.version is None:
         seen = tuple(_findings(session, path, pushed.diagnostics, text))
         return Unjudged("the engine does not say which text its diagnostics describe", seen)
+    if pushed is not None and pushed.version == document.version:
+        return Unjudged("the engine was not done with this file before the deadline")
     return Unjudged("the engine published nothing for this text before the deadline")
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,11 @@ class OpenDocument:
 
     version: int
     text: str
+    told: int = 0
+    """How much the server had been told when the document was opened."""
 
+
+_DIRECTIVE = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
 
 MORE_REGISTRATIONS_S = 1.0
 
@@ -79,6 +84,8 @@ class Session:
         self._root_uri = file_uri(root)
         self._process: ServerProcess | None = None
         self._versions: dict[str, int] = {}
+        self._told = 0
+        self._told_of: dict[str, int] = {}
         self._provider_seen = False
         self.connection = Connection(
             self._send,
@@ -106,7 +113,7 @@ class Session:
             cwd=root,
             environment=engine_environment(spec.environment),
             guard=guard,
-            mark=f"{spec.id}.{generation}",
+            name=f"{spec.id}.{generation}",
             on_output=session.connection.receive,
             on_exit=session._exited,
         )
@@ -147,12 +154,10 @@ class Session:
         if self._process is not None:
             self._process.write(data)
 
-    def _exited(self) -> None:
-        process = self._process
-        code = process.returncode if process is not None else None
-        tail = process.stderr_tail.splitlines()[-1:] if process is not None else []
+    def _exited(self, process: ServerProcess) -> None:
+        tail = process.stderr_tail.splitlines()[-1:]
         said = f"; its last words: {tail[0][:300]}" if tail else ""
-        self.connection.end(f"the server ended with exit code {code}{said}")
+        self.connection.end(f"the server ended with exit code {process.returncode}{said}")
 
     def _broke(self) -> None:
         self._killing = asyncio.get_running_loop().create_task(self.kill())
@@ -210,8 +215,7 @@ class Session:
         if document is None:
             version = self._versions.get(path, 0) + 1
             self._versions[path] = version
-            self.documents[path] = OpenDocument(version, text)
-            self.residue.changed()
+            self.documents[path] = OpenDocument(version, text, self._note(path))
             item = {"uri": self.uri(path), "languageId": self.language_id(path), "version": version, "text": text}
             self.connection.notify("textDocument/didOpen", {"textDocument": item})
             return True
@@ -219,10 +223,14 @@ class Session:
         self.documents[path] = self.documents.pop(path)
         if document.text == text:
             return False
+        if self.spec.preambles and _preamble(document.text) != _preamble(text):
+            document.text = text
+            self.reopen(path)
+            return True
         document.version += 1
         document.text = text
         self._versions[path] = document.version
-        self.residue.changed()
+        self._note(path)
         self.residue.emptied(path)
         self.connection.notify(
             "textDocument/didChange",
@@ -244,15 +252,35 @@ class Session:
     def close(self, path: str) -> None:
         """Give the file back to the disk."""
         if self.documents.pop(path, None) is not None:
-            self.residue.changed()
+            self._note(path)
             self.connection.notify("textDocument/didClose", {"textDocument": {"uri": self.uri(path)}})
             self.connection.pushed.pop(self.uri(path), None)
+            self.connection.idle.discard(self.uri(path))
 
-    def watched(self, events: Iterable[FileEvent]) -> None:
+    def _note(self, path: str) -> int:
+        """The server is told something of a file."""
+        self.residue.changed()
+        self._told += 1
+        self._told_of[path] = self._told
+        return self._told
+
+    def behind(self, path: str) -> bool:
+        """Whether the server was told something of another file since this one was opened."""
+        told = self.documents[path].told
+        return any(number > told for other, number in self._told_of.items() if other != path)
+
+    def reopen(self, path: str) -> None:
+        """Close and open a document, so that the server judges its text anew."""
+        document = self.documents[path]
+        self.close(path)
+        self.sync(path, document.text)
+
+    def watched(self, events: Sequence[FileEvent]) -> None:
         """Tell the server what happened on disk: we are the watcher."""
         changes = [{"uri": self.uri(event.path), "type": _EVENT_TYPES[event.kind]} for event in events]
         if changes:
-            self.residue.changed()
+            for event in events:
+                self._note(event.path)
             self.connection.notify("workspace/didChangeWatchedFiles", {"changes": changes})
 
     # -- abilities
@@ -295,6 +323,12 @@ class Session:
                 async with asyncio.timeout(remaining):
                     await self.connection.changed()
         return True
+
+
+def _preamble(text: str) -> str:
+    """Everything up to the last line that may be a directive of a preprocessor."""
+    ends = [found.end() for found in _DIRECTIVE.finditer(text)]
+    return text[: ends[-1]] if ends else ""
 
 
 def file_uri(path: Path) -> str:

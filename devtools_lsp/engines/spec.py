@@ -19,7 +19,7 @@ Ability = Literal["format", "lint", "check", "fix"]
 EngineKind = Literal["language-server", "command"]
 Input = Literal["stdin", "files", "project", "in-place"]
 OutputForm = Literal["text", "json", "sarif", "lines", "none"]
-Dependents = Literal["none", "workspace", "references"]
+Dependents = Literal["none", "workspace", "references", "unknown"]
 
 Words = tuple[str, ...]
 
@@ -117,8 +117,9 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     settings: dict[str, Any] = {}
     initialization: Any = None
     language_ids: dict[str, str] = {}
-    diagnostics: Literal["pull", "push"] = "pull"
+    diagnostics: Literal["pull", "push", "tsserver"] = "pull"
     needs_result_id: bool = False
+    preambles: bool = False
     cancels: bool = True
     sticky_findings: bool = False
     dependents: Dependents = "none"

@@ -30,7 +30,7 @@ class Warmer:
 
     def nudge(self) -> None:
         """Go on when it has been quiet for a moment."""
-        if self._judge.crosses_files and not self._closed and (self._task is None or self._task.done()):
+        if self._judge.finds_dependents and not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def pause(self) -> None:

@@ -24,18 +24,25 @@ from devtools_lsp.text import decode
 HERE = Path(__file__).parent
 ZOO = HERE / "zoo"
 NODE_MODULES = HERE / "node_modules"
-NPM_PRESETS = frozenset({"biome", "typescript", "eslint", "prettier"})
+NPM_PRESETS = frozenset({"biome", "typescript", "eslint", "prettier", "pyright", "typescript-language-server"})
+TYPESCRIPT_5 = HERE / "typescript5/node_modules"
 
 
 def require(preset: str) -> None:
     """Skip, visibly, where the tool of a preset is not installed."""
-    if preset in NPM_PRESETS and not NODE_MODULES.is_dir():
-        pytest.skip(f"{preset} is not installed: run npm ci in tests/engines")
+    folder = node_modules(preset)
+    if preset in NPM_PRESETS and not folder.is_dir():
+        pytest.skip(f"{preset} is not installed: run npm ci in {folder.parent.relative_to(HERE.parent.parent)}")
 
 
-def link_node_modules(root: Path) -> None:
-    if NODE_MODULES.is_dir():
-        (root / "node_modules").symlink_to(NODE_MODULES, target_is_directory=True)
+def node_modules(preset: str) -> Path:
+    return TYPESCRIPT_5 if preset == "typescript-language-server" else NODE_MODULES
+
+
+def link_node_modules(root: Path, preset: str = "") -> None:
+    folder = node_modules(preset)
+    if folder.is_dir():
+        (root / "node_modules").symlink_to(folder, target_is_directory=True)
 
 
 def zoo_spec(script: str, *arguments: str, **over: Any) -> EngineSpec:

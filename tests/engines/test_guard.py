@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from devtools_lsp.engines.guard import Guard
-from devtools_lsp.engines.process import LaunchError, engine_environment, run_command
+from devtools_lsp.engines.process import LaunchError, ServerProcess, engine_environment, run_command
 
 
 def alive(pid: int) -> bool:
@@ -103,8 +103,32 @@ async def test_a_removed_group_is_left_alone(guard: Guard) -> None:
 
 
 async def run(guard: Guard, *command: str, **over: Any) -> Any:
-    options: dict[str, Any] = {"cwd": Path("/"), "environment": engine_environment({}), "mark": "t", "timeout_s": 5}
+    options: dict[str, Any] = {"cwd": Path("/"), "environment": engine_environment({}), "name": "t", "timeout_s": 5}
     return await run_command(command, guard=guard, **{**options, **over})
+
+
+async def test_only_what_one_process_left_is_swept_with_it(guard: Guard) -> None:
+    """Two servers of one engine have one name: the second must not die with the first."""
+
+    async def start() -> ServerProcess:
+        return await ServerProcess.start(
+            ["sleep", "60"],
+            cwd=Path("/"),
+            environment=engine_environment({}),
+            guard=guard,
+            name="twin.1",
+            on_output=lambda data: None,
+            on_exit=lambda process: None,
+        )
+
+    first, second = await start(), await start()
+    try:
+        await first.kill()
+        assert not alive(first.pid)
+        assert alive(second.pid)
+    finally:
+        await second.kill()
+    assert not alive(second.pid)
 
 
 async def test_a_command_is_fed_and_read(guard: Guard) -> None:

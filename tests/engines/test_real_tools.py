@@ -1,4 +1,4 @@
-"""biome, ESLint, Prettier and mypy for real, through their presets."""
+"""Engines for real, through their presets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def scene_of(make_scene: Any, engines: Any) -> Any:
     def make(preset: str, files: dict[str, str]) -> Any:
         engines.require(preset)
         scene = make_scene(spec_from_table("off", {**OFF}), files=files)
-        engines.link_node_modules(scene.root)
+        engines.link_node_modules(scene.root, preset)
         scene.engine_id = preset
         return scene
 
@@ -104,6 +104,40 @@ async def test_eslint(scene_of: Any) -> None:
     again = await scene.compare(changes={"m.js": SCRIPT.replace("debugger;", "")}, step="lint")
     assert [e.rule for e in again.resolved] == ["no-debugger"]
     assert again.introduced == []
+
+
+@pytest.mark.parametrize(
+    ("preset", "path", "text", "token"),
+    [
+        ("pyright", "m.py", "s = '😀'; x: int = undefined_name\nprint(s, x)\n", "undefined_name"),
+        (
+            "typescript-language-server",
+            "m.ts",
+            "const s = '😀', x: number = undefinedName\nconsole.log(s, x)\n",
+            "undefinedName",
+        ),
+    ],
+)
+async def test_checkers_that_resemble_others(scene_of: Any, preset: str, path: str, text: str, token: str) -> None:
+    """Their scenes of the delta are those of their near relatives, in the long form of the suite."""
+    scene = await configured(scene_of(preset, {path: text.replace(token, "1"), "tsconfig.json": "{}"}))
+    verdict = await scene.compare(changes={path: text})
+    (error,) = verdict.introduced
+    assert (error.severity, scene.text_at(error, text)) == ("error", token)
+    assert path in verdict.judged
+    after = await scene.run("check", path)
+    assert (after.diagnostics, after.pending) == ((), ())
+
+
+async def test_shellcheck(make_scene: Any, tool: Any) -> None:
+    tool("shellcheck")
+    text = "#!/bin/sh\n# 😀\necho '😀' $1\n"
+    scene = make_scene(spec_from_table("shellcheck", {"preset": "shellcheck"}), files={"run.sh": "#!/bin/sh\necho\n"})
+    delta = await scene.run("lint", "run.sh", changes={"run.sh": text})
+    assert [(f.rule, f.severity, scene.text_at(f, text)) for f in delta.diagnostics] == [("2086", "info", "$1")]
+    assert (await scene.run("lint", "run.sh")).diagnostics == ()
+    broken = await scene.run("lint", "run.sh", changes={"run.sh": "#!/bin/sh\nif true; then\n"})
+    assert "error" in [f.severity for f in broken.diagnostics]
 
 
 async def test_prettier(scene_of: Any) -> None:

@@ -10,8 +10,11 @@ from devtools_lsp.engines.presets import preset_names
 from devtools_lsp.engines.spec import EngineSpec, spec_from_table
 from devtools_lsp.errors import InvalidConfigError
 
-TESTED = {"ruff", "ty", "basedpyright", "mypy", "biome", "typescript", "eslint", "prettier"}
-UNTESTED = {"pyright", "typescript-language-server", "gopls", "rust-analyzer", "clangd", "shellcheck"}
+TESTED = {
+    *("ruff", "ty", "basedpyright", "mypy", "biome", "typescript", "eslint", "prettier"),
+    *("pyright", "typescript-language-server", "clangd", "shellcheck"),
+}
+UNTESTED = {"gopls", "rust-analyzer"}
 OWN: dict[str, Any] = {
     "kind": "command",
     "command": ["black", "-q", "-"],
