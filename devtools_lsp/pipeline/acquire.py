@@ -5,7 +5,7 @@ Resolving looks at names only and comes before the gate; loading reads contents 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,15 +17,36 @@ from devtools_lsp.pipeline.parts import Bounds, PipelineParts
 from devtools_lsp.ports import FileKind, FileStat
 from devtools_lsp.text import NotTextError, decode
 
+_READ_A_WINDOW = "; read a window of it with read_lines or read_file"
+_NARROWER = "; leave it out by naming the other files, or by narrower patterns such as src/**/*.py"
 _NOTHING_LOOKED_AT: Mapping[str, FileStat | None] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What acquisition will read: concrete `targets`, sorted and unique, and what was left out of patterns."""
+    """What acquisition will read: concrete `targets`, sorted and unique, and what was left out of patterns.
+
+    `by_pattern` is what each pattern found; `spelled` are the targets that are named as they are, too.
+    """
 
     targets: tuple[str, ...]
     stats: dict[str, FileStat]
+    notices: tuple[Diagnostic, ...]
+    by_pattern: Mapping[str, frozenset[str]]
+    spelled: frozenset[str]
+
+    @property
+    def patterned(self) -> frozenset[str]:
+        """What patterns alone brought in: nobody asked for such a file by its name."""
+        return frozenset(self.targets) - self.spelled
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The files as texts, and those that are none and were left out, with what is said of them."""
+
+    files: dict[str, DiskFile]
+    not_text: tuple[str, ...]
     notices: tuple[Diagnostic, ...]
 
 
@@ -40,10 +61,17 @@ class _Skipped:
             (self.links, "symbolic links are not followed by wildcards"),
             (self.denied, "the policy denies reading them"),
         ):
-            if names:
-                shown = ", ".join(sorted(names)[:5]) + (" …" if len(names) > 5 else "")
-                found.append(notice(f"{len(names)} matching path(s) were left out: {shown} ({why})", rule="skipped"))
+            found += left_out(names, why)
         return tuple(found)
+
+
+def left_out(names: Collection[str], why: str, step: str = "") -> list[Diagnostic]:
+    """What is said of files that a pattern matches and that nobody named, when they do not take part."""
+    if not names:
+        return []
+    shown = ", ".join(sorted(names)[:5]) + (" …" if len(names) > 5 else "")
+    said = f"{len(names)} matching path(s) were left out: {shown} ({why})"
+    return [notice(f"{step}: {said}" if step else said, rule="skipped")]
 
 
 async def resolve(
@@ -58,6 +86,8 @@ async def resolve(
     Raises BadArgumentError (`notFound` naming the entry, `isDirectory`), PolicyError or WorkspaceBoundsError.
     """
     stats: dict[str, FileStat] = {}
+    by_pattern: dict[str, frozenset[str]] = {}
+    spelled: set[str] = set()
     skipped = _Skipped()
     for entry in entries:
         if is_pattern(entry):
@@ -70,20 +100,25 @@ async def resolve(
                     path=entry,
                 )
             stats.update(found)
+            by_pattern[entry] = frozenset(found)
         elif (known := _known_file(looked, entry)) is not None:
             stats[entry] = known
+            spelled.add(entry)
         else:
             path = await parts.gauntlet.screen(entry, "read")
             stats[path] = await _stat_literal(parts, path)
+            spelled.add(path)
         _check_bound(
             len(stats), parts.bounds.max_files, "max_files", entry, f"{len(stats)} files are named so far", "files"
         )
     for literal in literals:
         if (known := _known_file(looked, literal)) is not None:
             stats[literal] = known
+            spelled.add(literal)
             continue
         path = await parts.gauntlet.screen(literal, "read")
         stats[path] = await stat_file(parts, path)
+        spelled.add(path)
     _check_bound(len(stats), parts.bounds.max_files, "max_files", None, f"{len(stats)} files are named", "files")
     for path, stat in stats.items():
         _check_depth(path, parts.bounds)
@@ -94,13 +129,13 @@ async def resolve(
             path,
             f"{path} has {stat.size} bytes",
             "bytes",
-            "; read a window of it with read_lines or read_file",
+            _READ_A_WINDOW if path in spelled else f"{_NARROWER}{_READ_A_WINDOW}",
         )
     total = sum(stat.size for stat in stats.values())
     _check_bound(
         total, parts.bounds.max_total_bytes, "max_total_bytes", None, f"the files have {total} bytes in all", "bytes"
     )
-    return Resolved(tuple(sorted(stats)), stats, skipped.notices())
+    return Resolved(tuple(sorted(stats)), stats, skipped.notices(), by_pattern, frozenset(spelled))
 
 
 def _known_file(looked: Mapping[str, FileStat | None], path: str) -> FileStat | None:
@@ -165,9 +200,14 @@ def refusing(parts: PipelineParts, path: str) -> Generator[None]:
         raise StepFailedError(f"{path} cannot be looked at: {said}", path=path, retry="no") from error
 
 
-async def load(parts: PipelineParts, targets: Sequence[str]) -> dict[str, DiskFile]:
-    """Read and decode; raises BadArgumentError (`notText`, `notFound`) or WorkspaceBoundsError."""
+async def load(parts: PipelineParts, resolved: Resolved, targets: Sequence[str], named: Collection[str]) -> Loaded:
+    """Read and decode. What is no text is left out, and said, where only patterns brought it in.
+
+    `named` are the files that steps name. Raises BadArgumentError (`notText`, `notFound`) or WorkspaceBoundsError.
+    """
     files: dict[str, DiskFile] = {}
+    not_text: list[str] = []
+    optional = resolved.patterned.difference(named)
     total = 0
     for path, data in (await _read_all(parts, targets)).items():
         _check_bound(
@@ -177,14 +217,27 @@ async def load(parts: PipelineParts, targets: Sequence[str]) -> dict[str, DiskFi
             path,
             f"{path} has {len(data)} bytes",
             "bytes",
-            "; read a window of it with read_lines or read_file",
+            _READ_A_WINDOW,
         )
         total += len(data)
-        files[path] = decode_file(path, data)
+        try:
+            files[path] = decode_file(path, data)
+        except BadArgumentError:
+            if path not in optional:
+                raise
+            not_text.append(path)
     _check_bound(
         total, parts.bounds.max_total_bytes, "max_total_bytes", None, f"the files have {total} bytes in all", "bytes"
     )
-    return files
+    for pattern, found in resolved.by_pattern.items():
+        if found.issubset(not_text):
+            shown = ", ".join(sorted(found)[:5]) + (" …" if len(found) > 5 else "")
+            raise BadArgumentError(
+                f"pattern {pattern!r} matches no text file; what it matches is not text: {shown}",
+                reason="notText",
+                path=pattern,
+            )
+    return Loaded(files, tuple(not_text), tuple(left_out(not_text, "they are not text")))
 
 
 def decode_file(path: str, data: bytes) -> DiskFile:

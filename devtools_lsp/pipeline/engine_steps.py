@@ -14,6 +14,7 @@ from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.diagnostics import Diagnostic, Pending, notice
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.pipeline import inplace
+from devtools_lsp.pipeline.acquire import left_out
 from devtools_lsp.pipeline.fixes import Fixed, fixed_notices
 from devtools_lsp.pipeline.judging import Judgement, Transformed, judge, told, transform, uses
 from devtools_lsp.pipeline.off_loop import off_loop
@@ -53,6 +54,9 @@ async def run_engines(execution: Execution, step: CompiledStep) -> None:
     if not paths:
         words = f"{step.step}: the plan has no files, so there was nothing to do; name them in paths"
         execution.diagnostics.append(notice(words, severity="warning", rule="skipped"))
+    kept = execution.prepared.kept.get(step.index, frozenset())
+    execution.diagnostics.extend(left_out(kept, "the policy denies writing them", step.step))
+    judged, paths = paths, tuple(path for path in paths if path not in kept)
     selected = select(execution.parts, engine_step, paths, fix=fix)
     if engine_step == "format" or fix:
         fixed = await _change(
@@ -60,7 +64,9 @@ async def run_engines(execution: Execution, step: CompiledStep) -> None:
             _Changing(step, engine_step, selected, paths, tuple(selectors) if selectors is not None else None, fix),
         )
         if engine_step == "lint":
-            left = await _judge(execution, engine_step, select(execution.parts, "lint", _still_there(execution, paths)))
+            left = await _judge(
+                execution, engine_step, select(execution.parts, "lint", _still_there(execution, judged))
+            )
             execution.diagnostics.extend(fixed_notices(fixed, left))
         return
     await execution.asker.ask(step.index + 1, step.step, step.args, targets=paths, engines=_judges(selected))

@@ -175,8 +175,10 @@ class Guarded:
                 kept = "; ".join(f"{path}: {why}" for path, why in reversal.kept.items())
                 raise ConflictError(
                     f"undo: no file of plan {reversal.plan} still holds what the plan wrote"
-                    f"{f' ({kept})' if kept else ''}; nothing was changed",
+                    f"{f' ({kept})' if kept else ''}; nothing was changed. Asking again changes nothing: put the files "
+                    "back as the plan left them, or take the change back by hand; other plans are undone by their ids",
                     reason="stale",
+                    retry="afterCorrection",
                     paths=tuple(reversal.kept),
                 )
             for mutation in files:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from devtools_lsp.core.patch.operations import ParsedPatch
-from devtools_lsp.errors import BadArgumentError, DevToolsError, StepFailedError
+from devtools_lsp.errors import BadArgumentError, DevToolsError, PolicyError, StepFailedError
 from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline import acquire
 from devtools_lsp.pipeline.acquire import Resolved
@@ -37,13 +37,16 @@ class Prepared:
     """A plan that may be asked about: its steps with root-relative paths, and what acquisition will read.
 
     `windowed` says that the files are only looked at through read_lines, so that they need not be loaded.
-    `mutates` holds the paths that some step names for mutation.
+    `mutates` holds the paths that some step names for mutation, `named` the existing ones that steps spell out.
+    `kept` are, by step, the files that the policy closes to it and that nobody named: it leaves them as they are.
     """
 
     steps: tuple[CompiledStep, ...]
     resolved: Resolved
     windowed: bool
     mutates: tuple[str, ...]
+    named: frozenset[str]
+    kept: Mapping[int, frozenset[str]]
 
 
 async def prepare(parts: PipelineParts, request: PlanRequest) -> Prepared:
@@ -63,8 +66,22 @@ async def prepare(parts: PipelineParts, request: PlanRequest) -> Prepared:
         resolved = await acquire.resolve(resolving, entries, literals, looked)
     except DevToolsError as error:
         raise error.at(step="acquire") from None
-    mutates = await _walk_steps(parts, steps, resolved, looked)
-    return Prepared(steps, resolved, windowed, tuple(sorted(mutates)))
+    kept: dict[int, frozenset[str]] = {}
+    mutates = await _walk_steps(parts, steps, resolved, looked, kept)
+    return Prepared(steps, resolved, windowed, tuple(sorted(mutates)), _named_by(steps), kept)
+
+
+def _named_by(steps: Sequence[CompiledStep]) -> frozenset[str]:
+    """The files that must be there for the steps: what is wrong with one of them is told, never passed over."""
+    named: set[str] = set()
+    for step in steps:
+        if isinstance(step.arguments, ReadLinesArguments | EditArguments | ReplaceArguments | WriteFileArguments):
+            named.add(step.arguments.path)
+        elif step.patch is not None:
+            named.update(step.patch.acquires)
+        else:
+            named.update(entry for entry in getattr(step.arguments, "paths", None) or () if not is_pattern(entry))
+    return frozenset(named)
 
 
 def _without_size_bounds(parts: PipelineParts) -> acquire.Bounds:
@@ -203,9 +220,16 @@ def _accesses(patch: ParsedPatch) -> dict[str, Access]:
 
 
 async def _walk_steps(
-    parts: PipelineParts, steps: Sequence[CompiledStep], resolved: Resolved, looked: Mapping[str, FileStat | None]
+    parts: PipelineParts,
+    steps: Sequence[CompiledStep],
+    resolved: Resolved,
+    looked: Mapping[str, FileStat | None],
+    kept: dict[int, frozenset[str]],
 ) -> set[str]:
-    """Follow which paths exist through the steps; returns every path that some step names for mutation."""
+    """Follow which paths exist through the steps; returns every path that some step names for mutation.
+
+    Files that patterns brought to a step and that it may not write go into `kept`.
+    """
     present = set(resolved.targets)
     freed: set[str] = set()
     mutates: set[str] = set()
@@ -240,12 +264,32 @@ async def _walk_steps(
         elif step.changes_text():
             selectors = getattr(arguments, "paths", None)
             chosen = select_paths(step.step, selectors, present) if certain else []
+            spelled = resolved.spelled if selectors is None else frozenset(selectors)
+            closed = await _closed(parts, [path for path in chosen if path not in spelled])
+            if len(closed) < len(chosen):
+                kept[step.index] = closed
+                chosen = [path for path in chosen if path not in closed]
             await _screen_together(parts, step.step, dict.fromkeys(chosen, "write"))
             mutates.update(chosen)
             certain = certain and not _may_add(parts, step)
         elif isinstance(arguments, FormatArguments | LintArguments) and certain:
             select_paths(step.step, arguments.paths, present)
     return mutates
+
+
+async def _closed(parts: PipelineParts, paths: Sequence[str]) -> frozenset[str]:
+    """Those that may not be written. All in one go first, because mostly none is."""
+    try:
+        await parts.gauntlet.screen_many([(path, "write") for path in paths])
+    except PolicyError:
+        found: set[str] = set()
+        for path in paths:
+            try:
+                await parts.gauntlet.screen(path, "write")
+            except PolicyError:
+                found.add(path)
+        return frozenset(found)
+    return frozenset()
 
 
 def _may_add(parts: PipelineParts, step: CompiledStep) -> bool:

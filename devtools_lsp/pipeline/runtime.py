@@ -149,7 +149,9 @@ async def _acquire(execution: Execution) -> None:
         limit = execution.parts.bounds.max_bytes_per_file
         targets = tuple(path for path in targets if resolved.stats[path].size <= limit)
     try:
-        execution.workspace = Workspace.of(await acquire.load(execution.parts, targets))
+        loaded = await acquire.load(execution.parts, resolved, targets, execution.prepared.named)
+        execution.workspace = Workspace.of(loaded.files)
+        execution.diagnostics.extend(loaded.notices)
         if execution.request.witness is not None:
             execution.request.witness.acquired(execution.workspace)
     except DevToolsError as error:

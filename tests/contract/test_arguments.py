@@ -285,6 +285,58 @@ async def test_a_path_that_matches_nothing_is_named(scene: Scene, entries, reaso
     assert path in error.message
 
 
+@clause("3.4")
+async def test_what_a_pattern_brings_and_is_no_text_is_left_out_and_said(scene: Scene):
+    scene.engines = [finder("words", "bad")]
+    scene.put({"src/a.txt": "bad\n", "src/logo.png": b"\x89PNG\x00", "pics/b.png": b"\x00"})
+    result = await scene.plan(["src/**"], op("check"))
+    assert [(item.path, item.rule) for item in result.diagnostics if item.engine_id is None] == [(None, "skipped")]
+    assert "src/logo.png" in result.diagnostics[0].message
+    assert [item.path for item in result.diagnostics if item.engine_id == "words"] == ["src/a.txt"]
+    # Whoever names it, in the paths or in a step, is told; and so is a pattern that brings nothing else.
+    for paths, step in (
+        (["src/**", "src/logo.png"], op("check")),
+        (["src/**"], op("read_lines", path="src/logo.png", start=1)),
+        (["src/**"], op("edit", path="src/logo.png", edits=[{"find": "P", "replace": "J"}])),
+    ):
+        error = await scene.refused(scene.plan(paths, step), "E_DEV_BAD_ARG", "notText")
+        assert error.path == "src/logo.png"
+    error = await scene.refused(scene.plan(["src/**", "pics/*"], op("check")), "E_DEV_BAD_ARG", "notText")
+    assert error.path == "pics/*"
+
+
+@clause("3.4")
+async def test_what_a_pattern_brings_and_may_not_be_written_is_left_as_it_is_and_said(scene: Scene):
+    scene.engines = [formatter("upper", str.upper), finder("lint", "x", kind="lints")]
+    scene.options["policy"] = PathPolicy(deny_write=["src/vendored/**"])
+    scene.put({"src/a.txt": "x\n", "src/vendored/b.txt": "x\n"})
+    result = await scene.call("format", paths=["src/**"])
+    assert scene.disk() == {"src/a.txt": b"X\n", "src/vendored/b.txt": b"x\n"}
+    (said,) = [item for item in result.diagnostics if item.rule == "skipped"]
+    assert "src/vendored/b.txt" in said.message
+    assert "policy" in said.message
+    assert list(scene.gate.questions[-1][1].targets) == ["src/a.txt"]
+    # A selector of a step is a pattern like any other; a name is a name.
+    plan = scene.plan(["src/**"], op("format", paths=["src/**"]), op("write"))
+    assert (await plan).ok
+    for paths, step in (
+        (["src/**", "src/vendored/b.txt"], op("format")),
+        (["src/**"], op("format", paths=["src/vendored/b.txt"])),
+        (["src/vendored/**"], op("format")),
+    ):
+        await scene.refused(scene.plan(paths, step), "E_DEV_POLICY", "protected")
+
+
+@clause("3.5")
+async def test_a_file_that_is_too_large_and_that_a_pattern_brings_is_told_with_the_way_out(scene: Scene):
+    scene.options["bounds"] = Bounds(max_bytes_per_file=10)
+    scene.put({"a.txt": "x", "big.txt": "x" * 20})
+    error = await scene.refused(scene.plan(["*.txt"], op("write")), "E_DEV_WORKSPACE_BOUNDS")
+    assert "leave it out by naming the other files, or by narrower patterns" in error.message
+    error = await scene.refused(scene.plan(["big.txt"], op("write")), "E_DEV_WORKSPACE_BOUNDS")
+    assert "leave it out" not in error.message
+
+
 @clause("3.5")
 @pytest.mark.parametrize(
     ("bounds", "named", "numbers"),

@@ -73,7 +73,7 @@ def _mode(path: str, mode: int) -> Callable[[Place], object]:
 CONFIGURED = {"stop": None, "log": None, "mcp": None, **dict.fromkeys(ASKS_ONLY, NOT_RUNNING)}
 """Who reads the configuration: whoever starts a daemon, init and doctor. The MCP bridge tells with each call."""
 SITUATIONS = {
-    "a root that does not exist": Situation(_named("{base}/none"), ("does not exist", "--root DIR")),
+    "a root that does not exist": Situation(_named("{base}/none"), ("it does not exist", "--root DIR")),
     "a root that is a file": Situation(_named("{root}/a.txt"), ("is not a directory", "--root DIR")),
     "a root that is a link to itself": Situation(
         lambda place: ((place.base / "loop").symlink_to("loop"), _named("{base}/loop")(place)), ("links", "--root DIR")

@@ -109,6 +109,25 @@ def test_a_plan(place: Place):
     assert place.text("plan.py") == "import os\n"
 
 
+def test_an_undo_of_what_somebody_changed_says_what_can_be_done(place: Place):
+    place.put({"u.txt": "a\n", "v.txt": "a\n"})
+    place.cli("call", "edit", "--args", json.dumps(edit_of("v.txt", "a", "b")))
+    earlier = json.loads(place.cli("call", "edit", "--json", "--args", json.dumps(edit_of("u.txt", "a", "b"))).stdout)
+    place.put({"u.txt": "b\nmine\n"})
+    data = error_object(place.cli("undo"))
+    assert (data["code"], data["reason"], data["paths"]) == ("E_DEV_CONFLICT", "stale", ["u.txt"])
+    assert data["retry"] == "afterCorrection"
+    assert "put the files back" in data["message"]
+    assert place.text("u.txt") == "b\nmine\n"
+    # What the message says is true: another plan is undone by its id, and this one once its file is as it left it.
+    ids = [line["plan"] for line in place.activity(event="landed")]
+    assert place.cli("undo", ids[-2]).returncode == 0
+    assert place.text("v.txt") == "a\n"
+    place.put({"u.txt": "b\n"})
+    assert place.cli("undo", earlier["plan"]).returncode == 0
+    assert place.text("u.txt") == "a\n"
+
+
 def test_the_agents_name_reaches_the_log(place: Place):
     before = [line["agent"] for line in place.activity(event="gate")]
     assert set(before) == {"terminal"}
