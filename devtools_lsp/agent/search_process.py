@@ -17,6 +17,7 @@ import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from signal import SIGKILL
 from typing import Literal
 
 from devtools_lsp.agent.search_output import Messages, Skipped, SkipReason
@@ -201,8 +202,7 @@ class _Search:
         finally:
             cancelled.cancel()
             if not work.done():
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                _kill(process)
             # It ends with the process, so that this does not wait for anything else.
             await work
 
@@ -218,8 +218,7 @@ class _Search:
         def take(data: bytes) -> None:
             if not outcome.stopped and not consume(data):
                 outcome.stopped = "enough"
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                _kill(process)
 
         ended = asyncio.ensure_future(process.wait())
         # A list of files is printed in blocks; matches come one file at a time, and so do messages.
@@ -245,6 +244,16 @@ def _ripgrep_argv(query: Query, *, tells: bool) -> list[str]:
         argv.append("--no-ignore")
     elif not query.parent_rules:
         argv += ["--no-ignore-parent", *(["--ignore-file=.gitignore"] if query.base else [])]
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """End it at once.
+
+    `process.kill` would first look whether it has ended, and so take its exit status from the one who waits for that.
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, SIGKILL)
+
+
     argv += [f"--type-add=devtoolslsp:{name}" for name in query.file_names]
     if query.file_names:
         argv.append("--type=devtoolslsp")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import subprocess
@@ -528,6 +529,22 @@ def _children() -> list[str]:
         except psutil.Error:
             continue
     return found
+
+
+async def test_a_program_that_ends_as_it_is_cancelled_is_seen_to_end(
+    root: Path, plant, caplog: pytest.LogCaptureFixture
+):
+    """Killing it must not take its exit status from the one who waits; the moment is short, so it is tried often."""
+    plant({"a.txt": "x\n"})
+    begun = time.perf_counter()
+    await grep(str(root), "x")
+    took_s = time.perf_counter() - begun
+    for attempt in range(150):
+        signal = Cancellation()
+        asyncio.get_running_loop().call_later(took_s * (0.4 + attempt % 50 / 60), signal.cancel, "enough")
+        with contextlib.suppress(CallCancelledError):
+            await grep(str(root), "x", signal=signal)
+    assert not [record.message for record in caplog.records if "Unknown child process" in record.message]
 
 
 async def test_without_ripgrep_the_answer_says_so(root: Path, plant, monkeypatch: pytest.MonkeyPatch):
