@@ -231,6 +231,16 @@ class _Search:
         await ended
 
 
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """End it at once.
+
+    `process.kill` would first look whether it has ended, and so take its exit status from the one who waits for that.
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, SIGKILL)
+
+
 def _ripgrep_argv(query: Query, *, tells: bool) -> list[str]:
     program = ripgrep()
     assert program is not None
@@ -244,16 +254,6 @@ def _ripgrep_argv(query: Query, *, tells: bool) -> list[str]:
         argv.append("--no-ignore")
     elif not query.parent_rules:
         argv += ["--no-ignore-parent", *(["--ignore-file=.gitignore"] if query.base else [])]
-def _kill(process: asyncio.subprocess.Process) -> None:
-    """End it at once.
-
-    `process.kill` would first look whether it has ended, and so take its exit status from the one who waits for that.
-    """
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, SIGKILL)
-
-
     argv += [f"--type-add=devtoolslsp:{name}" for name in query.file_names]
     if query.file_names:
         argv.append("--type=devtoolslsp")
