@@ -210,7 +210,7 @@ class Carrier:
     def _stage_data(self, after: Content, data: bytes, staged: str, directory: int) -> Image:
         if after.origin is None:
             with self._before_image(after.restores) as like:
-                ino = write_staged(staged, directory, data, like=like, mode=after.mode)
+                ino = write_staged(staged, directory, data, like=like, mode=after.mode, insist=False)
             return Image(ino, after.sha256, len(data), after.mode or 0)
         known = self._prints[after.origin]
         ino = write_staged(staged, directory, data, like=self._parents.known(after.origin, known.ino))

@@ -6,6 +6,7 @@ Knows no paths, no policy and no journal.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -114,11 +115,13 @@ def remove_empty(name: str, directory: int, ino: int) -> None:
         os.rmdir(name, dir_fd=directory)
 
 
-def write_staged(name: str, directory: int, data: bytes, *, like: int | None, mode: int | None = None) -> int:
+def write_staged(
+    name: str, directory: int, data: bytes, *, like: int | None, mode: int | None = None, insist: bool = True
+) -> int:
     """Create `name` with `data`, durably, and return its inode; an existing name is an error.
 
-    `like` is an open file whose mode, owner and extended attributes it gets. Without one it is an ordinary new
-    file, of permission bits `mode` if given. A failure leaves nothing behind.
+    `like` is an open file whose mode, owner and extended attributes it gets; without `insist` as far as that is
+    allowed. Without one it is an ordinary new file, of permission bits `mode` if given. A failure leaves nothing.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o666 if like is None else 0o600, dir_fd=directory)
@@ -128,7 +131,7 @@ def write_staged(name: str, directory: int, data: bytes, *, like: int | None, mo
             view = view[os.write(descriptor, view) :]
         status = os.fstat(descriptor)
         if like is not None:
-            clone_metadata(like, descriptor, status)
+            clone_metadata(like, descriptor, status, insist=insist)
         elif mode is not None:
             os.fchmod(descriptor, mode & 0o777)
         os.fsync(descriptor)
@@ -145,13 +148,16 @@ def copy_staged(source: int, name: str, directory: int) -> int:
     return write_staged(name, directory, read_all(source, os.fstat(source).st_size), like=source)
 
 
-def clone_metadata(source: int, target: int, new: os.stat_result) -> None:
+def clone_metadata(source: int, target: int, new: os.stat_result, *, insist: bool = True) -> None:
     """Give `target`, of status `new`, the owner, attributes and permission bits (without set-id) of `source`."""
     old = os.fstat(source)
-    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
-        os.fchown(target, old.st_uid, old.st_gid)
-    if hasattr(os, "listxattr"):
-        _clone_attributes(source, target)
+    bearable = () if insist else (PermissionError,)
+    with contextlib.suppress(*bearable):
+        if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+            os.fchown(target, old.st_uid, old.st_gid)
+    with contextlib.suppress(*bearable):
+        if hasattr(os, "listxattr"):
+            _clone_attributes(source, target)
     os.fchmod(target, old.st_mode & 0o777)
 
 

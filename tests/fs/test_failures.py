@@ -276,6 +276,7 @@ def test_no_permission(tree, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody who has no permission")
     tree.fill({"mine.txt": b"m", "closed/a.txt": b"a", "sealed/b.txt": b"b", "unreadable.txt": b"u"})
+    tree.fill({"theirs.txt": b"t"})
     script = textwrap.dedent(
         """
         import asyncio, concurrent.futures.thread, os, sys
@@ -304,7 +305,10 @@ def test_no_permission(tree, tmp_path):
             await attempt(Mutation("write", "sealed/b.txt", b"x"))
             await attempt(Mutation("write", "unreadable.txt", b"x"))
             await attempt(Mutation("write", "mine.txt", b"x"), Mutation("write", "closed/a.txt", b"x"))
-            await attempt(Mutation("write", "mine.txt", b"x"))
+            await attempt(Mutation("write", "mine.txt", b"x"), Mutation("delete", "theirs.txt"))
+            print(open(os.path.join(sys.argv[1], "mine.txt")).read())
+            undo = await handle.file_system.undo_plan()
+            await attempt(*undo.mutations)
             handle.close()
 
         asyncio.run(main())
@@ -319,9 +323,11 @@ def test_no_permission(tree, tmp_path):
     done = subprocess.run([sys.executable, "-c", script, str(tree.root)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["E_DEV_STEP_FAILED"] * 6 + ["landed"]
+    assert [line.split()[0] for line in lines] == ["E_DEV_STEP_FAILED"] * 6 + ["landed", "x", "landed"]
     assert all("permissions" in line for line in lines[:6]), lines
-    assert (tree.root / "mine.txt").read_bytes() == b"x"
+    assert (tree.root / "mine.txt").read_bytes() == b"m"
+    # An undo brings back the bytes also where it cannot give them back to their owner.
+    assert (tree.root / "theirs.txt").read_bytes() == b"t"
     (tree.root / "sealed").chmod(0o755)
     assert tree.files()["closed/a.txt"] == b"a"
     assert tree.files()["sealed/b.txt"] == b"b"
