@@ -6,12 +6,12 @@ nobody writes it but a person.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from devtools_lsp.fs.names import always_ask
-from devtools_lsp.pipeline.remembering import kept_table, remembered_rule
+from devtools_lsp.pipeline import remembering
+from devtools_lsp.pipeline.remembering import remembered_rule
 from devtools_lsp.pipeline.rules import Question
 from devtools_lsp.ports import GateCall
 
@@ -24,12 +24,4 @@ def kept_rule(item: Mapping[str, Any], *, array: str = "gate.rules") -> str | No
         item["step"], item["args"], tuple(item["targets"]), tuple(item["mayCreate"]), tuple(item["engines"] or ())
     )
     rule = remembered_rule(Question(call, item["agent"]), always_ask)
-    table = kept_table(rule) if rule is not None else None
-    if table is None:
-        return None
-    return "\n".join([f"[[{array}]]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]) + "\n"
-
-
-def toml_value(value: Any) -> str:
-    """A string, truth value, or list of strings in TOML: as JSON, but that TOML escapes DEL, too."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return remembering.kept_rule(rule, array=array) if rule is not None else None

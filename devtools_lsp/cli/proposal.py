@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from devtools_lsp.cli.keeping import toml_value
 from devtools_lsp.engines.detect import Detected, Found
+from devtools_lsp.pipeline.remembering import toml_value
 
 HEAD = """\
 # What devtools-lsp may do in this repository. Read it before you rely on it: nothing runs that is not listed here.

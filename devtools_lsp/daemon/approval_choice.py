@@ -41,13 +41,14 @@ _SUMMARY = 200
 class DiffParams(Params, frozen=True):
     """`devtools/diff`: a waiting approval as a person is shown it; with `path` one file's part.
 
-    `part` says how much: the words, the words and the diff as one text, or also the whole texts of the files.
+    `part` says how much: the words, with them where the hunks are, with them the diff as one text, or everything, the
+    whole texts of the files too.
     `drop` names hunks that the person means to leave out: the texts are then those that the rest would make.
     """
 
     id: str
     path: str | None = None
-    part: Literal["words", "text", "texts"] = "texts"
+    part: Literal["words", "hunks", "text", "texts"] = "texts"
     drop: tuple[str, ...] = ()
 
 
@@ -117,8 +118,10 @@ def shown_document(approval: Approval, disk: Disk, wanted: DiffParams) -> dict[s
     if wanted.part == "words":
         return document
     check_choice(approval, (), wanted.drop)
+    files = _chosen(approval, wanted.path)
+    if wanted.part == "hunks":
+        return document | {"files": [_named(file, wanted.drop) for file in files]}
     if wanted.part == "text":
-        files = _chosen(approval, wanted.path)
         left_out = sum(hunk.id in wanted.drop for file in files for hunk in file.hunks)
         notes = [f"left out: {left_out} of {sum(len(file.hunks) for file in files)} hunks"] if left_out else []
         diff = _diff(approval, files, wanted.drop)
@@ -182,10 +185,7 @@ def _kept(hunks: Sequence[Hunk], drop: Collection[str]) -> list[Hunk]:
 
 
 def _texts(file: FileChange, disk: Disk, drop: Collection[str]) -> dict[str, Any]:
-    entry: dict[str, Any] = {"path": file.path, "kind": file.kind, "before": None, "after": None}
-    if file.from_ is not None:
-        entry["from"] = file.from_
-    entry["hunks"] = _places(file, drop)
+    entry = _named(file, drop) | {"before": None, "after": None}
     before = "" if file.kind == "added" else _text_with_hash(disk, file.from_ or file.path, file.base_hash)
     after: str | None = None
     if before is not None:
@@ -203,6 +203,11 @@ def _texts(file: FileChange, disk: Disk, drop: Collection[str]) -> dict[str, Any
     gone = not own & set(drop) if file.kind == "deleted" else file.kind == "added" and own and own <= set(drop)
     entry["after"] = None if gone else after
     return entry
+
+
+def _named(file: FileChange, drop: Collection[str]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"path": file.path, "kind": file.kind, "hunks": _places(file, drop)}
+    return entry if file.from_ is None else entry | {"from": file.from_}
 
 
 def _places(file: FileChange, drop: Collection[str]) -> list[dict[str, Any]]:

@@ -89,13 +89,18 @@ class Resolution(msgspec.Struct, frozen=True):
     by: str
 
 
-class Decided(msgspec.Struct, frozen=True):
-    """The answer to `devtools/decide`: `applied` says whether it was this answer that counted."""
+class Decided(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer to `devtools/decide`: `applied` says whether it was this answer that counted.
+
+    `rule` comes with one that is remembered: what would keep it for good, as an entry of `[[gate.rules]]`; absent
+    where no rule of the configuration can say it.
+    """
 
     id: str
     status: Status
     applied: bool
     by: str
+    rule: str | None = None
 
 
 def timestamp(seconds: float) -> str:

@@ -27,7 +27,7 @@ from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.survey import changed_since, concerns, survey
 from devtools_lsp.daemon.verdicts import abandon, cancelled_error, judge, while_wanted
 from devtools_lsp.errors import BadArgumentError, CallCancelledError, DevToolsError, PolicyError
-from devtools_lsp.pipeline.remembering import remembered_rule
+from devtools_lsp.pipeline.remembering import kept_rule, remembered_rule
 from devtools_lsp.pipeline.rules import AlwaysAsks, Mode, Question, Rule, RuleBook
 from devtools_lsp.ports import Cancellation, Clock, Decision, Edited, GateCall, GateContext
 from devtools_lsp.text import unwritable
@@ -332,7 +332,8 @@ class Approvals:
         )
         status: Status = "approved" if answer.approve else "denied"
         self._end(waiting, status, role, decision)
-        return Decided(approval_id, status, applied=True, by=role)
+        kept = kept_rule(approval.remember) if answer.remember and approval.remember is not None else None
+        return Decided(approval_id, status, applied=True, by=role, rule=kept)
 
     def files_changed(self, paths: Sequence[str]) -> None:
         """Something on disk changed, directories included: approvals whose files are not what was shown go stale."""

@@ -148,6 +148,8 @@ class EditorDesk:
         decided = await self._approvals.decide(approval_id, answer, "editor")
         if not decided.applied:
             self.tell(f"Too late: it was {decided.status} by {decided.by} already.", types.MessageType.Info)
+        elif answer.remember:
+            self.tell(_until_when(decided.rule), types.MessageType.Info)
         return msgspec.to_builtins(decided)
 
     # -- questions without a file --------------------------------------------------------------------------------
@@ -257,6 +259,12 @@ class EditorDesk:
         for path in self._files:
             path.unlink(missing_ok=True)
         self._files.clear()
+
+
+def _until_when(rule: str | None) -> str:
+    if rule is None:
+        return "Remembered until the agent's session ends; no rule of the configuration can say it for good."
+    return f"Remembered until the agent's session ends; to keep it for good, add to devtools.toml:\n{rule}"
 
 
 def _offers(approval: Approval) -> list[tuple[str, str]]:

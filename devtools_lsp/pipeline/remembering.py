@@ -6,6 +6,7 @@ the directories or the exact command that were approved. It never covers names t
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -76,6 +77,19 @@ def kept_table(rule: Rule) -> dict[str, Any] | None:
         return None
     table |= {"step": sorted(rule.steps), "paths": [pattern.text for pattern in rule.paths]}
     return table | ({"fix": rule.fix} if rule.fix is not None else {})
+
+
+def kept_rule(rule: Rule, *, array: str = "gate.rules") -> str | None:
+    """That table as an entry of the named array of tables, in TOML; None when none can say it."""
+    table = kept_table(rule)
+    if table is None:
+        return None
+    return "\n".join([f"[[{array}]]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]) + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """A string, truth value, or list of strings in TOML: as JSON, but that TOML escapes DEL, too."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def remember_words(rule: Rule) -> str:

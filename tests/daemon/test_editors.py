@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import tomllib
 import weakref
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.daemon.editor_session import EditorSession
+from devtools_lsp.pipeline.rule_tables import read_rule
 from devtools_lsp.ports import LandedFile, PlanIdentity
 
 LITERALS = {
@@ -82,8 +84,13 @@ async def test_deny_with_a_note_and_remember_by_command(daemon: Any, eventually:
     assert (await asked.task).note == "use the API"
     second = daemon.gate.edit("a.py", "two\n")
     approval = await daemon.gate.waiting()
-    await editor.run({"command": "devtools.rememberAndApprove", "arguments": [{"id": approval.id}]})
+    result = await editor.run({"command": "devtools.rememberAndApprove", "arguments": [{"id": approval.id}]})
     assert (await second.task).approved
+    # What would keep it for good is a rule that the configuration takes, and the person is shown it.
+    (table,) = tomllib.loads(result["rule"])["gate"]["rules"]
+    assert read_rule(table).agent == "claude"
+    assert table["paths"] == ["*"]
+    assert any(result["rule"] in told["message"] for told in editor.told("window/showMessage"))
     assert (await daemon.gate.edit("a.py", "three\n").task).by == "rule"
 
 

@@ -33,6 +33,7 @@ async def test_an_editor_that_shows_approvals_itself_is_asked_nothing_in_a_messa
     ("part", "keys"),
     [
         ("words", {"id", "headline", "details"}),
+        ("hunks", {"id", "headline", "details", "files"}),
         ("text", {"id", "headline", "details", "text"}),
         ("texts", {"id", "headline", "details", "diff", "files", "invisible"}),
     ],
@@ -82,6 +83,7 @@ async def test_what_the_rest_would_make_is_shown_while_hunks_are_left_out(daemon
 
     whole = shown()
     assert whole["files"][0]["after"] == changed
+    assert places(whole) == places(shown(part="hunks"))
     assert places(whole) == [
         (first, False, 5, 2, 2, 1, "+five"),
         (second, False, 21, 0, 0, 1, "-20"),
