@@ -158,7 +158,8 @@ class Carrier:
         point("journal:before")
         old = f"{self._id}.old.{step.entry.n}"
         if not self._linked(path, step.before, old, self._journal.descriptor):
-            self._copy(path, step.before, old, self._journal.descriptor)
+            # For the bytes: what the daemon's user may not copy of the rest must not keep a file from being deleted.
+            self._copy(path, step.before, old, self._journal.descriptor, insist=False)
 
     def _choose_places(self, steps: Sequence[_Step], *, light: bool) -> None:
         """Stage in the journal, except where a rename from there fails or would lose what the directory passes on.
@@ -252,9 +253,9 @@ class Carrier:
             raise conflict({path: "its content is another"})
         return True
 
-    def _copy(self, path: str, known: Print, name: str, directory: int) -> int:
+    def _copy(self, path: str, known: Print, name: str, directory: int, *, insist: bool = True) -> int:
         source = self._parents.known(path, known.ino)
-        ino = copy_staged(source, name, directory)
+        ino = copy_staged(source, name, directory, insist=insist)
         if print_of(source, os.fstat(source)).sha256 != known.sha256:
             raise conflict({path: "its content is another"})
         return ino

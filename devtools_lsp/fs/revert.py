@@ -234,7 +234,7 @@ class Reverter:
                 raise
             source, _ = open_regular(old, self._session)
             try:
-                copy_staged(source, back, place)
+                copy_staged(source, back, place, insist=False)
             finally:
                 os.close(source)
         return back, place

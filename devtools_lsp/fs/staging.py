@@ -143,9 +143,9 @@ def write_staged(
         os.close(descriptor)
 
 
-def copy_staged(source: int, name: str, directory: int) -> int:
+def copy_staged(source: int, name: str, directory: int, *, insist: bool = True) -> int:
     """Create `name` as a durable copy of an open file, metadata included, and return its inode."""
-    return write_staged(name, directory, read_all(source, os.fstat(source).st_size), like=source)
+    return write_staged(name, directory, read_all(source, os.fstat(source).st_size), like=source, insist=insist)
 
 
 def clone_metadata(source: int, target: int, new: os.stat_result, *, insist: bool = True) -> None:

@@ -306,7 +306,7 @@ def test_no_permission(tree, tmp_path):
             await attempt(Mutation("write", "unreadable.txt", b"x"))
             await attempt(Mutation("write", "mine.txt", b"x"), Mutation("write", "closed/a.txt", b"x"))
             await attempt(Mutation("write", "mine.txt", b"x"), Mutation("delete", "theirs.txt"))
-            print(open(os.path.join(sys.argv[1], "mine.txt")).read())
+            print((await handle.file_system.read("mine.txt")).decode())
             undo = await handle.file_system.undo_plan()
             await attempt(*undo.mutations)
             handle.close()
