@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 from devtools_lsp import errors
 from devtools_lsp.agent.forge import GRANULAR, describe_step
 from devtools_lsp.agent.workspace_tools import describe_workspace_tools
+from devtools_lsp.cli.outputs import OUTPUTS
 from devtools_lsp.config import FileModel
 from devtools_lsp.engines.presets import preset_names
 from devtools_lsp.engines.spec import EngineSpec, spec_from_table
@@ -66,13 +67,14 @@ ENGINE_KEYS = {
     "language_ids": "LSP language id by extension.",
     "diagnostics": "`pull`, `push` or `tsserver` (through typescript-language-server): how findings are got.",
     "needs_result_id": "A report without a result id counts as not judged.",
-    "preambles": "A push server that keeps what a file includes apart and publishes early findings from an old state of "
-    "that, as clangd does: it gets a file anew where that may have changed, and is waited for until it says it is done.",
+    "preambles": "A push server that keeps what a file includes apart and publishes early findings from an old state "
+    "of that, as clangd does: it gets a file anew where that may have changed, and is waited for until it says it is "
+    "done.",
     "cancels": "Whether requests that are given up are cancelled, or left to run to their end (for servers that answer "
     "a cancelled request wrongly).",
     "sticky_findings": "The server repeats old findings of a file after others changed; it is made to look again.",
-    "dependents": "How files that depend on an edit are found: `references`, `workspace`, `unknown` (they are not judged, and "
-    "that is said), or `none` (a finding depends on its own file alone).",
+    "dependents": "How files that depend on an edit are found: `references`, `workspace`, `unknown` (they are not "
+    "judged, and that is said), or `none` (a finding depends on its own file alone).",
     "dependents_deadline_s": "Seconds for judging dependents; the rest is pending.",
     "dependents_limit": "Dependents judged at most.",
     "shadow": "Judge created, deleted and moved files in a copy of the tree.",
@@ -123,7 +125,10 @@ says so.
 def render_reference() -> str:
     """The whole page."""
     return (
-        "\n".join([_HEAD, *_sections(), *_rules(), *_engines(), *_presets(), *_tools(), *_errors()]).rstrip("\n") + "\n"
+        "\n".join(
+            [_HEAD, *_sections(), *_rules(), *_engines(), *_presets(), *_tools(), *_terminal(), *_errors()]
+        ).rstrip("\n")
+        + "\n"
     )
 
 
@@ -187,6 +192,18 @@ def _tools() -> Iterator[str]:
     composite = [("`dev_plan`", "composite", describe_step("dev_plan"))]
     workspace = [(f"`{name}`", "workspace", words) for name, words in describe_workspace_tools().items()]
     yield from _table(("tool", "surface", "does"), [*granular, *composite, *workspace])
+
+
+def _terminal() -> Iterator[str]:
+    yield "## Terminal\n"
+    yield "Exit codes: 0 ok, 1 done with error diagnostics, 2 refused or failed, 130 interrupted. With 2 and 130 the"
+    yield "error object stands on standard error in one line; at a terminal, without `--json`, as sentences instead."
+    yield "What `--json` prints on standard output; keys with `?` are there when they have something to say:\n"
+    rows: list[tuple[str, ...]] = []
+    for command, output in OUTPUTS.items():
+        keys = ", ".join([*output.keys, *(f"{key}?" for key in output.optional)])
+        rows.append((f"`{command}`", f"{output.form} {{{keys}}}", output.words))
+    yield from _table(("command", "prints", "which"), rows)
 
 
 def _errors() -> Iterator[str]:

@@ -69,8 +69,13 @@ def init(
         refuse(error)
     text = propose_configuration(detected)
     terminal = Terminal.of(as_json)
+    names = [entry.preset for entry in detected.engines if entry.wanted]
+    found_out = {"path": str(target), "engines": names, "interpreter": detected.interpreter}
     if dry_run:
-        typer.echo(text, nl=False)
+        if as_json:
+            terminal.show({**found_out, "text": text})
+        else:
+            typer.echo(text, nl=False)
         return
     try:
         with target.open("x", encoding="utf-8") as file:
@@ -81,9 +86,8 @@ def init(
                 f"cannot write {target}: {error.strerror}; `devtools-lsp init --dry-run` prints what would be in it"
             )
         )
-    names = [entry.preset for entry in detected.engines if entry.wanted]
     if as_json:
-        terminal.show({"path": str(target), "engines": names, "interpreter": detected.interpreter})
+        terminal.show(found_out)
         return
     terminal.out.print(f"wrote {target}: engines {', '.join(names) or '(none found)'}; read it before you rely on it")
     if not names:

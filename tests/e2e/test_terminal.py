@@ -145,7 +145,7 @@ def test_a_line_that_a_crash_cut_short_hides_no_other(place: Place):
     shown = place.cli("log")
     os.truncate(log, before)
     assert shown.returncode == 0, shown.stderr
-    assert "read_lines" in shown.stdout
+    assert "acquire" in shown.stdout
     assert "not a whole line" in shown.stdout
 
 
