@@ -19,7 +19,7 @@ local order = {}
 local on_change = function() end
 local asking = false
 local counting = false
-local FEW, COUNTING_MS = 3, 500
+local FEW, COUNTING_MS, MOST_OFFERED = 3, 500, 200
 ---@type table<integer, boolean> clients whose person has just asked for an undo
 local undoing = {}
 
@@ -83,6 +83,11 @@ function M.decide(item, answer, done)
   client.request(owner, "devtools/decide", params, function(decided)
     if not decided.applied then
       client.tell(("too late: %s by %s already"):format(decided.status, decided.by), vim.log.levels.WARN)
+    elseif answer.remember then
+      client.tell(
+        decided.rule and "remembered until the agent's session ends; to keep it, add to devtools.toml:\n" .. decided.rule
+          or "remembered until the agent's session ends; no rule of the configuration can say it for good"
+      )
     end
     if done then
       done(decided)
@@ -232,8 +237,11 @@ function M.choose(prompt, chosen)
   elseif #items == 1 then
     chosen(items[1])
   else
-    vim.ui.select(items, {
-      prompt = prompt,
+    -- The list that comes with Neovim prints all of it: of very many the oldest are offered, and the rest is said.
+    local shown = vim.list_slice(items, 1, MOST_OFFERED)
+    local rest = #items - #shown
+    vim.ui.select(shown, {
+      prompt = rest == 0 and prompt or ("%s (the oldest %d; %d more wait)"):format(prompt, #shown, rest),
       kind = "devtools_approvals",
       format_item = function(item)
         return item.headline

@@ -213,7 +213,14 @@ local function complete(lead, line)
   end, offered)
 end
 
+--- The subcommands that a key of the person's own may run, as `<Plug>(devtools-NAME)`.
+local mappable = { "approvals", "approve", "deny", "diff", "edit", "follow", "undo" }
+
 function M.define()
+  for _, name in ipairs(mappable) do
+    local words = "Devtools " .. name
+    vim.keymap.set("n", ("<Plug>(devtools-%s)"):format(name), ("<Cmd>%s<CR>"):format(words), { desc = words })
+  end
   vim.api.nvim_create_user_command("Devtools", function(given)
     local name = table.remove(given.fargs, 1) or "approvals"
     local run = subcommands[name]

@@ -79,6 +79,20 @@ local function map_keys(state, places)
   local function here()
     return places[vim.api.nvim_win_get_cursor(0)[1]]
   end
+  local function jump(step)
+    return function()
+      local line = vim.api.nvim_win_get_cursor(0)[1]
+      local last = vim.api.nvim_buf_line_count(state.buffer)
+      for number = line + step, step > 0 and last or 1, step do
+        if vim.startswith(vim.api.nvim_buf_get_lines(state.buffer, number - 1, number, false)[1], "@@ ") then
+          vim.cmd("normal! m'")
+          return vim.api.nvim_win_set_cursor(0, { number, 0 })
+        end
+      end
+    end
+  end
+  map("]c", "next hunk", jump(1))
+  map("[c", "previous hunk", jump(-1))
   map("q", "close", M.close)
   map("<Esc>", "close", M.close)
   map("a", "approve", function()
