@@ -12,7 +12,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from devtools_lsp.core.diagnostics import Finding
@@ -23,7 +23,7 @@ from devtools_lsp.engines.reports import Judged, Unjudged, judge_file
 from devtools_lsp.engines.server import EngineBusyError
 from devtools_lsp.engines.session import Session
 from devtools_lsp.engines.spec import EngineSpec
-from devtools_lsp.engines.tree import FileEvent, ProjectTree, Signature, signature_of
+from devtools_lsp.engines.tree import FileEvent, ProjectTree, Signature, in_skipped_directory, signature_of
 from devtools_lsp.paths import extension_of
 
 BASELINES_KEPT = 8
@@ -68,6 +68,10 @@ class Answers:
         return tuple(finding for path in paths if path in self.judged for finding in self.judged[path].findings)
 
 
+STRANGER_LIMIT_S = 3.0
+"""A file that is no part of the project may never be answered, so it gets no more time than this."""
+NO_PART = "it is no part of the project (hidden, installed, or behind a linked directory)"
+
 SHARED_ABOVE_S = 6.0
 """With less time than this left the first files get all of it: they are the ones that were edited."""
 
@@ -110,6 +114,13 @@ class Judge:
         )
         signature = frozenset((path, _digest(text)) for path, text in overlays.items())
         return State(overlays, disk, created, deleted, signature | {(path, "") for path in deleted})
+
+    def is_stranger(self, path: str) -> bool:
+        """Whether a file is no part of the project as a sweep sees it: hidden, installed, behind a linked directory.
+
+        A checker of whole projects says nothing of such a file, or that it is clean, unless it is open.
+        """
+        return path not in self.tree.files
 
     def needs_shadow(self, state: State) -> bool:
         """Whether a state differs from the disk in which files there are, and a copy of the project can show it."""
@@ -240,10 +251,10 @@ class Judge:
         for path in list(session.documents):
             if path not in state.overlays and not self._restore(session, state, path):
                 session.close(path)
-        if not self.spec.judges_closed:
-            for path in targets:
-                if path not in state.overlays and (text := state.text(path, self.tree)) is not None:
-                    session.sync(path, text)
+        for path in targets:
+            closed = self.spec.judges_closed and not self.is_stranger(path)
+            if not closed and path not in state.overlays and (text := state.text(path, self.tree)) is not None:
+                session.sync(path, text)
         for path, text in state.overlays.items():
             # First what the disk holds: a server that first sees a file with other text may not re-judge importers.
             if path not in session.documents and (known := state.disk.get(path)) is not None:
@@ -340,18 +351,26 @@ class Judge:
                 session.renew(path, text)
 
     async def _ask(self, session: Session, state: State, path: str, deadline: float, answers: Answers) -> None:
-        if time.monotonic() >= deadline:
+        now = time.monotonic()
+        if now >= deadline:
             answers.unjudged[path] = Unjudged("the deadline came first")
             return
+        stranger = self.crosses_files and self.is_stranger(path) and path not in state.overlays
+        if stranger:
+            deadline = min(deadline, now + STRANGER_LIMIT_S)
         answer = await judge_file(
             session, path, lambda: state.text(path, self.tree), deadline=deadline, known=self._latest.get(path)
         )
+        if isinstance(answer, Judged) and stranger and not answer.findings and in_skipped_directory(path):
+            answer = Unjudged("the engine reports nothing of it and may leave it out")
         if isinstance(answer, Judged):
             answers.judged[path] = answer
             answers.unjudged.pop(path, None)
             self._remember(session, state, path, answer)
             if answer.result_ids:
                 self._latest[path] = answer
+        elif stranger:
+            answers.unjudged[path] = replace(answer, reason=f"{answer.reason}; {NO_PART}")
         else:
             answers.unjudged[path] = answer
 

@@ -31,6 +31,8 @@ from devtools_lsp.engines.tsserver import NotCarriedOutError, ask_tsserver
 PULL = "textDocument/diagnostic"
 RETRY_FIRST_S = 0.01
 RETRY_LAST_S = 0.25
+OPEN_AFTER_S = 1.0
+"""A closed file that is not analysed for this long is opened, which makes it the checker's business."""
 SYNTAX_WAIT_S = 2.0
 
 _REPORT: msgspec.json.Decoder[DocumentReport] = msgspec.json.Decoder(DocumentReport)
@@ -103,7 +105,7 @@ async def _judge_by_pull(
     ids: dict[str, str] = {}
     for key, identifier in providers.items():
         previous = known.result_ids.get(key) if known is not None and len(providers) == 1 else None
-        report = await _pull(session, path, identifier, previous, deadline)
+        report = await _pull(session, path, identifier, previous, deadline, text)
         if isinstance(report, Unjudged):
             return report
         if report.kind == "unchanged":
@@ -116,7 +118,12 @@ async def _judge_by_pull(
 
 
 async def _pull(
-    session: Session, path: str, identifier: str | None, previous: str | None, deadline: float
+    session: Session,
+    path: str,
+    identifier: str | None,
+    previous: str | None,
+    deadline: float,
+    text: Callable[[], str | None],
 ) -> DocumentReport | Unjudged:
     params: dict[str, Any] = {"textDocument": {"uri": session.uri(path)}}
     if identifier is not None:
@@ -124,6 +131,7 @@ async def _pull(
     if previous is not None:
         params["previousResultId"] = previous
     pause = RETRY_FIRST_S
+    open_from = time.monotonic() + OPEN_AFTER_S
     reason = "the engine did not answer before the deadline"
     while (remaining := deadline - time.monotonic()) > 0:
         try:
@@ -138,6 +146,9 @@ async def _pull(
             if report.kind == "full" and (report.result_id is not None or not session.spec.needs_result_id):
                 return report
             reason = "the engine has not analysed this file (it may still be indexing)"
+            if path not in session.documents and time.monotonic() >= open_from and (own := text()) is not None:
+                # Of one file under two names, as behind a linked directory, a checker takes only one into its project.
+                session.sync(path, own)
         await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0)))
         pause = min(pause * 2, RETRY_LAST_S)
     return Unjudged(reason)

@@ -145,6 +145,8 @@ class LanguageServer:
             task.exception()  # Retrieved: whoever waits gets it too, and `reason` keeps it for the next.
 
     async def _start(self) -> Session:
+        if self._closed:
+            raise EngineUnavailableError(f"{self.spec.id} is closed")
         if (session := self.current) is not None:
             return session
         self.state = "starting"

@@ -195,6 +195,11 @@ def _skipped(entry: os.DirEntry[str]) -> bool:
     return Path(entry.path, "pyvenv.cfg").exists()
 
 
+def in_skipped_directory(path: str) -> bool:
+    """Whether a path lies in a directory of installed or generated files, by its name."""
+    return not SKIPPED_DIRECTORIES.isdisjoint(path.split("/")[:-1])
+
+
 def signature_of(path: Path) -> Signature | None:
     """What tells one state of a regular file from another without reading it; None when there is none."""
     try:

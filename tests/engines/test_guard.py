@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,24 +67,25 @@ async def test_a_guard_that_somebody_ended_is_started_again(guard: Guard, engine
     guard.ready()
     process = subprocess.Popen(["sleep", "60"], start_new_session=True)
     guard.add(process.pid)
-    first = guard_of()
+    await engines.eventually(lambda: len(guards()) == 1, what="a guard lives")
+    (first,) = guards()
     os.kill(first, signal.SIGKILL)
     await engines.eventually(lambda: not alive(first), what="the first guard is gone")
     guard.ready()
-    assert guard_of() != first
+    await engines.eventually(lambda: len(guards()) == 1, what="another guard lives")
+    assert first not in guards()
     guard.close()
     await engines.eventually(lambda: process.poll() is not None, what="the second guard knew the old group")
 
 
-def guard_of() -> int:
-    """The guard that lives now. Children of other tests come and go meanwhile."""
+def guards() -> list[int]:
+    """The guards that live now. Children of other tests come and go meanwhile."""
+    found: list[int] = []
     for child in psutil.Process().children():
-        try:
+        with suppress(psutil.Error):
             if "devtools-lsp-guard" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
-                return child.pid
-        except psutil.Error:
-            continue
-    raise AssertionError("no guard lives")
+                found.append(child.pid)
+    return found
 
 
 async def test_a_removed_group_is_left_alone(guard: Guard) -> None:
