@@ -73,7 +73,7 @@ class Carrier:
         self._id = journal.new_id()
         self._made: dict[str, int] = {}
         self._placed: list[_Step] = []
-        self._strays = Strays()
+        self._strays: Strays | None = None
         self._failing = ""
         self._doing = "write"
 
@@ -111,7 +111,7 @@ class Carrier:
             prepared = record
             self._journal.prepare(record)
             point("journal:prepared")
-            if self._strays.made and not (self._strays.temporaries or self._strays.emptied):
+            if self._strays is not None and not (self._strays.temporaries or self._strays.emptied):
                 # The record knows of the directories from here on.
                 self._forget_strays()
             if not light:
@@ -130,10 +130,10 @@ class Carrier:
                 raise refusal(error, self._doing, self._failing) from error
             raise
         point("journal:committed")
-        with contextlib.suppress(OSError):
-            # It is committed, whatever becomes of the sweeping; the next start sweeps again.
-            self._remove_emptied(emptied)
-            if self._strays != Strays():
+        if self._strays is not None:
+            with contextlib.suppress(OSError):
+                # It is committed, whatever becomes of the sweeping; the next start sweeps again.
+                self._remove_emptied(emptied)
                 self._forget_strays()
 
     def _at(self, path: str, doing: str) -> None:
@@ -183,6 +183,8 @@ class Carrier:
 
     def _note(self, steps: Sequence[_Step], directories: Sequence[str], emptied: Sequence[tuple[str, int]]) -> None:
         """Write down what would be left in the tree if the process died before the intent, or after the commit."""
+        if not (directories or emptied or any(step.in_tree for step in steps)):
+            return
         temporaries = [
             (step.entry.stage, stray_name(self._id, f"{label}{step.entry.n}"))
             for step in steps
@@ -190,8 +192,7 @@ class Carrier:
             for label in "ngb"
         ]
         self._strays = Strays(tuple(temporaries), tuple(reversed(directories)), tuple(emptied))
-        if self._strays != Strays():
-            self._journal.note_strays(self._id, self._strays)
+        self._journal.note_strays(self._id, self._strays)
 
     def _staging(self, step: _Step, label: str = "new") -> tuple[str, int]:
         if step.in_tree:
@@ -262,7 +263,7 @@ class Carrier:
 
     def _forget_strays(self) -> None:
         self._journal.discard(f"{self._id}.strays")
-        self._strays = Strays()
+        self._strays = None
 
     # -- after the intent ----------------------------------------------------------------------------------------
 
@@ -384,7 +385,7 @@ class Carrier:
         if prepared is not None:
             with contextlib.suppress(OSError):
                 self._journal.withdraw(prepared)
-        for where, name in self._strays.temporaries:
+        for where, name in self._strays.temporaries if self._strays is not None else ():
             with contextlib.suppress(OSError, DevToolsError):
                 directory = self._parents.directory(where)
                 if directory is not None:
