@@ -22,7 +22,7 @@ from devtools_lsp.cli.options import (
     run,
     tell_version,
 )
-from devtools_lsp.errors import BadArgumentError, NotReadError
+from devtools_lsp.errors import BadArgumentError, NotReadError, UnknownStepError
 
 AgentOption = Annotated[str, typer.Option("--agent", help="The name that the gate, people and the log see.")]
 SurfaceOption = Annotated[
@@ -56,6 +56,8 @@ def call(
     async def ask(request: Request) -> dict[str, Any]:
         try:
             return await request.client.call(tool, arguments, progress=request.progress, stop=request.stop)
+        except UnknownStepError as error:
+            raise _of_another_surface(error, tool, surface) from None
         except NotReadError as error:
             if session is not None:
                 raise
@@ -63,6 +65,19 @@ def call(
             raise NotReadError(f"{error.message}; {hint}", step=error.step, path=error.path) from None
 
     _finish(run(send(found, ask, agent=agent, session=session, surface=_surface(surface))), as_json)
+
+
+def _of_another_surface(error: UnknownStepError, tool: str, surface: str) -> UnknownStepError:
+    """The refusal of a tool that another surface has says which; any other stays as it is."""
+    from devtools_lsp.agent.forge import COMPOSITE_TOOL, GRANULAR
+    from devtools_lsp.agent.workspace_tools import describe_workspace_tools
+
+    surfaces = {"granular": GRANULAR, "composite": (COMPOSITE_TOOL,), "workspace": tuple(describe_workspace_tools())}
+    other = next((name for name, tools in surfaces.items() if tool in tools and name != surface), None)
+    if other is None:
+        return error
+    message = f"the surface {surface} has no tool {tool!r}; the surface {other} has it: add --surface {other}"
+    return UnknownStepError(message, step=tool, retry="afterCorrection", alternatives=error.alternatives)
 
 
 def plan(
@@ -215,5 +230,5 @@ def _finish(result: dict[str, Any], as_json: bool) -> None:
     else:
         from devtools_lsp.agent.render import render_text
 
-        typer.echo(render_text(result))
+        typer.echo(render_text(result).rstrip("\n"))
     raise typer.Exit(EXIT_OK if result["ok"] else EXIT_ERROR_DIAGNOSTICS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -90,10 +91,34 @@ def test_error_diagnostics_are_exit_code_1(place: Place):
         (("edit", "--args", "[1]"), "E_DEV_BAD_ARG"),
         (("edit", "--args", "{no json"), "E_DEV_BAD_ARG"),
         (("edit", "--args", "{}", "--surface", "huge"), "E_DEV_BAD_ARG"),
+        (("frob", "--args", "{}"), "E_DEV_UNKNOWN_STEP"),
     ],
 )
 def test_what_is_refused_is_exit_code_2_with_the_error_object(place: Place, arguments: tuple[str, ...], code: str):
     assert error_object(place.cli("call", *arguments))["code"] == code
+
+
+def test_where_a_person_looks_an_error_is_sentences(place: Place):
+    """Standard error is a terminal; with --json it is the object all the same."""
+    call = ("call", "edit", "--root", str(place.root), "--args", json.dumps(edit_of("clean.py", "absent", "x")))
+    for more in ((), ("--json",)):
+        shown, terminal = pty.openpty()
+        done = subprocess.run(
+            [PROGRAM, *call, *more], env=place.env, stdin=subprocess.DEVNULL, stderr=terminal, timeout=30, check=False,
+        )  # fmt: skip
+        os.close(terminal)
+        said = os.read(shown, 65536).decode().replace("\r\n", "\n")
+        os.close(shown)
+        assert done.returncode == 2
+        assert ("(E_DEV_STEP_FAILED, noMatch)" in said) == (not more), said
+        assert said.startswith("{") == bool(more), said
+
+
+def test_a_tool_of_another_surface_is_told_with_its_surface(place: Place):
+    data = error_object(place.cli("call", "grep", "--args", '{"pattern": "VALUE"}'))
+    assert (data["code"], data["retry"]) == ("E_DEV_UNKNOWN_STEP", "afterCorrection")
+    assert "add --surface workspace" in data["message"]
+    assert place.cli("call", "grep", "--surface", "workspace", "--args", '{"pattern": "VALUE"}').returncode == 0
 
 
 def test_a_plan(place: Place):
