@@ -60,7 +60,9 @@ def checked_root(root: Path | str, how: str = "with --root DIR") -> Path:
     try:
         found = real.stat()
     except FileNotFoundError:
-        raise InvalidConfigError(f"the root {real} is not a directory: it does not exist; name one that does {how}") from None
+        raise InvalidConfigError(
+            f"the root {real} is not a directory: it does not exist; name one that does {how}"
+        ) from None
     except OSError as error:
         raise InvalidConfigError(f"the root {real} cannot be looked at: {error.strerror}; name another {how}") from None
     if not stat.S_ISDIR(found.st_mode):
