@@ -68,6 +68,8 @@ class Answers:
         return tuple(finding for path in paths if path in self.judged for finding in self.judged[path].findings)
 
 
+TOO_LATE = Unjudged("the deadline came first")
+
 STRANGER_LIMIT_S = 3.0
 """A file that is no part of the project may never be answered, so it gets no more time than this."""
 NO_PART = "it is no part of the project (hidden, installed, or behind a linked directory)"
@@ -303,6 +305,9 @@ class Judge:
         """Judge files of a state that was laid; known answers are taken, at most `at_once` pulls are under way."""
         answers = self.known(session, state, paths)
         to_ask = [path for path in paths if path not in answers.judged]
+        if time.monotonic() >= deadline:
+            answers.unjudged.update(dict.fromkeys(to_ask, TOO_LATE))
+            return answers
         if self.spec.sticky_findings:
             await self._renew(session, state, to_ask, deadline)
         if len(to_ask) == 1 or at_once == 1:
@@ -353,7 +358,7 @@ class Judge:
     async def _ask(self, session: Session, state: State, path: str, deadline: float, answers: Answers) -> None:
         now = time.monotonic()
         if now >= deadline:
-            answers.unjudged[path] = Unjudged("the deadline came first")
+            answers.unjudged[path] = TOO_LATE
             return
         stranger = self.crosses_files and self.is_stranger(path) and path not in state.overlays
         if stranger:
