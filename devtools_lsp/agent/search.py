@@ -29,6 +29,12 @@ _CLASS_OR_ESCAPE = re.compile(
 _LINE_FEED = re.compile(r"\\(?:n|R|x0[aA]|x\{0*[aA]\}|u000[aA]|012|o\{0*12\})")
 """A line break, as a regular expression may spell it."""
 
+_ESCAPE = re.compile(r"\\(?:x\{[^}]*\}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_CARRIAGE_RETURN = re.compile(r"\\(?:r|x0[dD]|x\{0*[dD]\})")
+
+_REFUSED = 2
+"""The exit status of a program that does not understand the question; also of one that could not read something."""
+
 _WORDS: dict[SkipReason, str] = {
     "ignored": "ignored by .gitignore",
     "dependencies": "dependencies, build output or caches",
@@ -79,6 +85,11 @@ def _spells_line_break(pattern: str) -> bool:
     return any(_LINE_FEED.fullmatch(token[0]) for token in _CLASS_OR_ESCAPE.finditer(pattern))
 
 
+def _names_carriage_return(pattern: str) -> bool:
+    """Whether a pattern is to see the carriage return before a line feed, which is else no part of a line."""
+    return "\r" in pattern or any(_CARRIAGE_RETURN.fullmatch(token[0]) for token in _ESCAPE.finditer(pattern))
+
+
 async def grep(
     root: str,
     pattern: str,
@@ -120,13 +131,15 @@ async def grep(
             honour_ignores=place.honour_ignores,
             parent_rules=place.parent_rules,
             file_names=tuple((wanted.file_names() if wanted is not None else None) or ()),
+            crlf=not _names_carriage_return(pattern),
             max_file_bytes=limits.max_file_bytes,
-            max_line_bytes=limits.max_line_bytes,
+            # ripgrep counts the line end, too.
+            max_line_bytes=limits.max_line_bytes + 2,
             timeout_s=limits.timeout_s,
         )
         outcome = await run(query, found.consume, found.skipped, signal=signal, program=program)
     _raise_complaint(outcome, pattern)
-    shown = found.first(limits.max_matches)
+    shown = found.first(limits.max_matches, limits.max_line_bytes)
     notes = _cap_notes(len(shown), found.total, outcome, "matching line", limits)
     gone = 0
     if sight is not None:
@@ -225,7 +238,7 @@ def _parsed(parse: Callable[[str], Glob], pattern: str) -> Glob:
 def _raise_complaint(outcome: Outcome, pattern: str) -> None:
     if outcome.stopped == "cancelled":
         raise CallCancelledError("the search was cancelled", step=SEARCH_STEP)
-    if outcome.complaint and not outcome.stopped:
+    if outcome.complaint and outcome.status == _REFUSED and not outcome.stopped:
         raise BadArgumentError(
             f"pattern {pattern!r} was refused:\n{outcome.complaint.strip()}", step=SEARCH_STEP, reason="malformed"
         )

@@ -1,7 +1,11 @@
 """The program that stands in for ripgrep where there is none: the same answers in Python, many times slower.
 
 Run as `python -P -m devtools_lsp.agent.search_fallback` in the workspace root, as a process of its own, so that a
-search can be ended whatever its pattern does. Prints what `search_process.py` reads. Patterns have Python's syntax.
+search can be ended whatever its pattern does. Prints what `search_output.py` reads.
+
+Differs from ripgrep in this: patterns have Python's syntax, in which `.` matches a byte that is no UTF-8 and a lone
+carriage return, and `^` and `$` do not match beside one. Of a file that has its first NUL behind the first 64 KiB all
+lines up to there are searched, where ripgrep leaves out the last few.
 """
 
 from __future__ import annotations
@@ -15,9 +19,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from devtools_lsp.agent.search_rules import REPOSITORY_NAMES, SKIPPED_DIRECTORIES, IgnoreRules
-
-_SNIFFED_BYTES = 64 * 1024
+from devtools_lsp.agent.search_rules import REPOSITORY_NAMES, SKIPPED_DIRECTORIES, SNIFFED_BYTES, IgnoreRules
 
 
 class Walk:
@@ -74,58 +76,82 @@ def complain(text: str) -> None:
     sys.stderr.buffer.write(b"rg: " + os.fsencode(text) + b"\n")
 
 
-def read_text(path: str, max_bytes: int) -> bytes | None:
-    """A file's bytes as UTF-8, up to the first NUL; None when it is too large or binary from the start."""
-    size = Path(path).stat().st_size
-    if size > max_bytes:
-        ignoring(path, f"{size} bytes")
-        return None
-    data = Path(path).read_bytes()
+def as_utf8(data: bytes) -> bytes:
+    """A file's bytes without a byte order mark, in UTF-8."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
-    data = data.removeprefix(codecs.BOM_UTF8)
-    nul = data.find(b"\0")
-    if nul < 0:
-        return data
-    ignoring(path, f"found binary data at offset {nul}")
-    return None if nul < _SNIFFED_BYTES else data[: data.rfind(b"\n", 0, nul) + 1]
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
-def grep(path: str, regex: re.Pattern[str], max_file_bytes: int, max_line_bytes: int) -> None:
-    """Print one file's matching lines."""
-    data = read_text(path, max_file_bytes)
-    if data is None:
-        return
-    out = sys.stdout.buffer
-    for number, line in enumerate(data.split(b"\n"), 1):
-        text = line.removesuffix(b"\r").decode("utf-8", "surrogateescape")
-        found = regex.search(text)
-        if found is None or (not line and number > data.count(b"\n")):
-            continue
-        column = len(text[: found.start()].encode("utf-8", "surrogateescape")) + 1
-        shown = line.removesuffix(b"\r")
-        if len(shown) > max_line_bytes:
-            shown = shown[:max_line_bytes] + b" [... omitted end of long line]"
-        out.write(b"./" + os.fsencode(path) + b"\0" + f"{number}:{column}:".encode() + shown + b"\n")
+class Search:
+    """One pattern, looked for in one file after the other."""
+
+    def __init__(
+        self, regex: re.Pattern[str], *, max_file_bytes: int, max_line_bytes: int, narrowed: bool, keep_cr: bool
+    ) -> None:
+        """`narrowed` is a search among files that were named somehow: a binary one is told of only if it matches.
+
+        With `keep_cr` a line has the carriage return before its end.
+        """
+        self._regex = regex
+        self._max_file_bytes = max_file_bytes
+        self._max_line_bytes = max_line_bytes
+        self._narrowed = narrowed
+        self._keep_cr = keep_cr
+
+    def look_into(self, path: str, *, named: bool) -> None:
+        """Print one file's matching lines; a file that was named itself is searched whatever its size."""
+        size = Path(path).stat().st_size
+        if size > self._max_file_bytes and not named:
+            ignoring(path, f"{size} bytes")
+            return
+        data = as_utf8(Path(path).read_bytes())
+        nul = data.find(b"\0")
+        if nul >= 0:
+            if not self._narrowed or self._matches_anywhere(data):
+                ignoring(path, f"found binary data at offset {nul}")
+            data = b"" if nul < SNIFFED_BYTES else data[: data.rfind(b"\n", 0, nul) + 1]
+        out = sys.stdout.buffer
+        for number, line, column in self._lines(data):
+            shown = line.removesuffix(b"\r")
+            if len(shown) > self._max_line_bytes:
+                shown = shown[: self._max_line_bytes] + b" [... omitted end of long line]"
+            out.write(b"./" + os.fsencode(path) + b"\0" + f"{number}:{column}:".encode() + shown + b"\n")
+
+    def _matches_anywhere(self, data: bytes) -> bool:
+        # As ripgrep does it: whatever a NUL ends may be a text.
+        return next(self._lines(data.replace(b"\0", b"\n")), None) is not None
+
+    def _lines(self, data: bytes) -> Iterator[tuple[int, bytes, int]]:
+        """Number, bytes and column (in bytes) of each line that matches."""
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        for number, line in enumerate(lines, 1):
+            text = (line if self._keep_cr else line.removesuffix(b"\r")).decode("utf-8", "surrogateescape")
+            found = self._regex.search(text)
+            if found is not None:
+                yield number, line, len(text[: found.start()].encode("utf-8", "surrogateescape")) + 1
 
 
 def main() -> int:
     """Search as told by the arguments; 2 for a pattern that does not compile, 3 for a breakdown."""
     complain("DEBUG|this program tells what it passes over")
     try:
-        return search()
+        return answer()
     except Exception as error:
         complain(f"{type(error).__name__}: {error}")
         return 3
 
 
-def search() -> int:
+def answer() -> int:
     """Parse the arguments and print what matches."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--base", required=True)
     parser.add_argument("--regexp")
     parser.add_argument("--ignore-case", action="store_true")
     parser.add_argument("--no-ignore", action="store_true")
+    parser.add_argument("--keep-cr", action="store_true")
     parser.add_argument("--file-name", action="append", default=[])
     parser.add_argument("--max-file-bytes", type=int, default=0)
     parser.add_argument("--max-line-bytes", type=int, default=0)
@@ -137,13 +163,24 @@ def search() -> int:
         except (re.error, RecursionError, OverflowError) as error:
             complain(f"regex parse error: {error}")
             return 2
+    base = options.base.removeprefix("./").strip("/")
+    named = Path(base or ".").is_file()
     rules = None if options.no_ignore else IgnoreRules(Path.cwd())
-    for path in Walk(rules, options.file_name).files(options.base.removeprefix("./").strip("/")):
-        if regex is None:
+    files = Walk(rules, options.file_name).files(base)
+    if regex is None:
+        for path in files:
             sys.stdout.buffer.write(b"./" + os.fsencode(path) + b"\0")
-            continue
+        return 0
+    search = Search(
+        regex,
+        max_file_bytes=options.max_file_bytes,
+        max_line_bytes=options.max_line_bytes,
+        narrowed=named or bool(options.file_name),
+        keep_cr=options.keep_cr,
+    )
+    for path in files:
         try:
-            grep(path, regex, options.max_file_bytes, options.max_line_bytes)
+            search.look_into(path, named=named)
         except OSError as error:
             complain(f"./{path}: {error.strerror} (os error {error.errno})")
     return 0

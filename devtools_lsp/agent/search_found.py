@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from devtools_lsp.agent.search_output import MatchedLine, Skipped, SkipReason, take_files, take_matches
+from devtools_lsp.agent.search_output import BinaryFile, MatchedLine, Skipped, SkipReason, take_files, take_matches
 from devtools_lsp.agent.search_place import Deny, Place
-from devtools_lsp.agent.search_rules import ForeignTrees, Glob, nfc
+from devtools_lsp.agent.search_rules import SNIFFED_BYTES, ForeignTrees, Glob, nfc
 
 COLLECTED_PER_SHOWN = 25
 """So many times the cap is collected before a search is stopped, so that what is shown is the first by path."""
@@ -66,7 +66,7 @@ class FoundLines:
     def consume(self, data: bytes) -> bool:
         """More of what the program prints; False when there is enough."""
         self._buffer += data
-        records = take_matches(self._buffer, self.skipped)
+        records, binary = take_matches(self._buffer)
         by_path = self._by_path
         self._decide([path for path in dict.fromkeys(path for path, _ in records) if path not in by_path])
         for path, printed in records:
@@ -74,17 +74,29 @@ class FoundLines:
             if lines is not None:
                 lines.append(printed)
                 self.total += 1
+        for file in binary:
+            self._take_binary(file)
         return self.total <= self._most
 
-    def first(self, count: int) -> list[tuple[str, MatchedLine]]:
-        """So many lines in order of path and line."""
+    def first(self, count: int, max_line_bytes: int) -> list[tuple[str, MatchedLine]]:
+        """So many lines in order of path and line, each with so many bytes of its text."""
         shown: list[tuple[str, MatchedLine]] = []
         for name in sorted(self._by_name):
-            lines = [MatchedLine.parse(printed) for printed in self._by_name[name][: count - len(shown)]]
+            lines = [
+                MatchedLine.parse(printed, max_line_bytes) for printed in self._by_name[name][: count - len(shown)]
+            ]
             shown += [(name, line) for line in lines]
             if len(shown) >= count:
                 break
         return shown
+
+    def _take_binary(self, file: BinaryFile) -> None:
+        name = file.path.decode("utf-8", "replace")[2:]
+        if file.offset < SNIFFED_BYTES and name in self._by_name:
+            # ripgrep prints the first line of a binary file where that matches, and no other.
+            self.total -= len(self._by_name.pop(name))
+        if file.matches:
+            self.skipped.add("binary", name)
 
     def _decide(self, paths: list[bytes]) -> None:
         """Make room for the lines of those files that may be shown."""

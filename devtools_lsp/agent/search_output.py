@@ -19,8 +19,11 @@ SkipReason = Literal["ignored", "dependencies", "binary", "oversized", "unreadab
 _REPOSITORY_NAMES = frozenset(name.encode() for name in REPOSITORY_NAMES)
 _EXAMPLES = 5
 _COMPLAINT_BYTES = 4096
-_IGNORING = re.compile(rb"(?:^|: )ignoring \./(.*): (Ignore\(|\d+ bytes|found binary data)(.*)")
-_BINARY_MESSAGE = re.compile(rb": (WARNING: stopped searching binary file|binary file matches)")
+_PREFIX = b"rg: "
+_IGNORING = re.compile(rb"(?:^|: )ignoring \./(.*): (Ignore\(|\d+ bytes|found binary data)(.*)", re.DOTALL)
+_BINARY_MESSAGE = re.compile(
+    rb"(.*): (WARNING: stopped searching binary file|binary file matches).*?(?:offset (\d+)\))?", re.DOTALL
+)
 _RECORD = re.compile(rb"([^\0\n]+)\0([^\n]*)\n")
 _OMITTED = re.compile(rb" \[\.\.\. (?:\d+ more match(?:es)?|omitted end of long line)\]$")
 
@@ -61,8 +64,8 @@ class MatchedLine:
     cut: bool
 
     @classmethod
-    def parse(cls, printed: bytes) -> Self:
-        """What stands behind a path: `LINE:COLUMN:TEXT`."""
+    def parse(cls, printed: bytes, max_bytes: int) -> Self:
+        """What stands behind a path, `LINE:COLUMN:TEXT`, with so much of the text."""
         line, _, rest = printed.partition(b":")
         column, _, text = rest.partition(b":")
         if not column.isdigit():
@@ -70,28 +73,45 @@ class MatchedLine:
             column, text = b"%d" % (len(rest) + 1), rest
         text = text.removesuffix(b"\r")
         kept = _OMITTED.sub(b"", text)
+        end = max_bytes
+        if len(kept) > end:
+            while end > 0 and kept[end] & 0xC0 == 0x80 and end > max_bytes - 4:
+                # Not inside a character.
+                end -= 1
+            kept = kept[:end]
         return cls(int(line), int(column), kept, len(kept) != len(text))
 
 
-def take_matches(buffer: bytearray, skipped: Skipped) -> list[tuple[bytes, bytes]]:
-    """Take the complete records off the front of a buffer: path, and what `MatchedLine.parse` reads.
+@dataclass(frozen=True, slots=True)
+class BinaryFile:
+    """Said among the matches: a file has a NUL at `offset` (0 when that is not said).
 
-    Messages about binary files that match are counted.
+    `matches` is what the program says of a file that it searched to the end, and only if it matches; else it says so
+    on standard error, too.
     """
+
+    path: bytes
+    offset: int
+    matches: bool
+
+
+def take_matches(buffer: bytearray) -> tuple[list[tuple[bytes, bytes]], list[BinaryFile]]:
+    """Take the complete records off the front of a buffer: path, and what `MatchedLine.parse` reads."""
     end = buffer.rfind(b"\n") + 1
     printed = bytes(buffer[:end])
     del buffer[:end]
     found: list[tuple[bytes, bytes]] = _RECORD.findall(printed)
     if len(found) == printed.count(b"\n"):
-        return found
-    found, begun = _take_slowly(printed, skipped)
+        return found, []
+    found, binary, begun = _take_slowly(printed)
     buffer[:0] = begun
-    return found
+    return found, binary
 
 
-def _take_slowly(printed: bytes, skipped: Skipped) -> tuple[list[tuple[bytes, bytes]], bytes]:
+def _take_slowly(printed: bytes) -> tuple[list[tuple[bytes, bytes]], list[BinaryFile], bytes]:
     """Line by line, where not every line is a record; also what has begun a record that is not complete."""
     found: list[tuple[bytes, bytes]] = []
+    binary: list[BinaryFile] = []
     begun = b""
     for line in printed.split(b"\n")[:-1]:
         path, nul, rest = line.partition(b"\0")
@@ -99,13 +119,15 @@ def _take_slowly(printed: bytes, skipped: Skipped) -> tuple[list[tuple[bytes, by
             found.append((begun + path, rest))
             begun = b""
             continue
-        message = _BINARY_MESSAGE.search(line) if not begun else None
+        begun += line
+        message = _BINARY_MESSAGE.fullmatch(begun)
         if message is None:
-            # A path may hold line ends; its record goes on with the next line.
-            begun += line + b"\n"
-        elif message[1].endswith(b"matches"):
-            skipped.add("binary", line[: message.start()].decode("utf-8", "replace").removeprefix("./"))
-    return found, begun
+            # A path may hold line ends; what it begins goes on with the next line.
+            begun += b"\n"
+        else:
+            binary.append(BinaryFile(message[1], int(message[3] or 0), message[2].endswith(b"matches")))
+            begun = b""
+    return found, binary, begun
 
 
 def take_files(buffer: bytearray) -> bytes:
@@ -127,8 +149,8 @@ class Messages:
         self._add = add
         self.complaint = ""
         self.tells = False
-        self._complaining = False
         self._rest = b""
+        self._message: list[bytes] = []
 
     def feed(self, data: bytes) -> None:
         """More of it."""
@@ -138,26 +160,31 @@ class Messages:
 
     def finish(self) -> None:
         """No more is coming."""
-        self._take(self._rest)
-        self._rest = b""
+        if self._rest:
+            self._take(self._rest)
+            self._rest = b""
+        self._end_message()
 
     def _take(self, line: bytes) -> None:
-        if line.startswith(b"rg: "):
-            # Lines without the prefix go on with the message before them, which may be a debug one.
-            debug = line.startswith(b"rg: DEBUG|")
-            self.tells = self.tells or debug
-            self._complaining = not debug and b"(os error " not in line
-        found = _IGNORING.search(line)
+        # Lines without the prefix go on with the message before them: a complaint, or a path with line ends in it.
+        if line.startswith(_PREFIX):
+            self._end_message()
+        self._message.append(line)
+
+    def _end_message(self) -> None:
+        message = b"\n".join(self._message).removeprefix(_PREFIX)
+        self._message.clear()
+        debug = message.startswith(b"DEBUG|")
+        self.tells = self.tells or debug
+        found = _IGNORING.search(message)
         if found:
             reason = _reason(found[2], found[3])
             if reason is not None and found[1].rpartition(b"/")[2] not in _REPOSITORY_NAMES:
                 self._add(reason, found[1].decode("utf-8", "replace"))
-            return
-        text = line.decode("utf-8", "replace").removeprefix("rg: ")
-        if "(os error " in text:
-            self._add("unreadable", text.partition(": ")[0].removeprefix("./"))
-        elif self._complaining and len(self.complaint) < _COMPLAINT_BYTES:
-            self.complaint += text + "\n"
+        elif b"(os error " in message:
+            self._add("unreadable", message.decode("utf-8", "replace").partition(": ")[0].removeprefix("./"))
+        elif message and not debug and len(self.complaint) < _COMPLAINT_BYTES:
+            self.complaint += message.decode("utf-8", "replace") + "\n"
 
 
 def _reason(kind: bytes, details: bytes) -> SkipReason | None:

@@ -49,7 +49,7 @@ def ripgrep() -> str | None:
 class Outcome:
     """How a run ended.
 
-    `complaint` is what the program said against its arguments, `stopped` why it was ended early, `status` its exit
+    `complaint` is what the program said beside what it passed over, `stopped` why it was ended early, `status` its exit
     status otherwise. `tells` is false for a ripgrep that did not say what it passes over.
     """
 
@@ -66,7 +66,8 @@ class Query:
     """What to run. `base` is a root-relative path (`""` for the root); `pattern` None lists files instead.
 
     `file_names` are patterns that the names of the files must match. With them, and for a base that is a file, a
-    binary file is told of only if it matches; else every binary file is.
+    binary file is told of only if it matches; else every binary file is. With `crlf` a line does not have the carriage
+    return before its end.
     """
 
     root: str
@@ -76,6 +77,7 @@ class Query:
     honour_ignores: bool = True
     parent_rules: bool = True
     file_names: tuple[str, ...] = ()
+    crlf: bool = True
     max_file_bytes: int = 0
     max_line_bytes: int = 0
     timeout_s: float = 20.0
@@ -98,9 +100,10 @@ async def run(
     if (program or ("ripgrep" if ripgrep() else "python")) == "python":
         outcome = await search.in_python()
     else:
-        outcome = await (search.in_two_processes() if query.file_names else search.in_one_process())
+        outcome = await search.in_ripgrep()
         if _UNKNOWN_OPTION.search(outcome.complaint):
             # An old ripgrep: the stand-in understands the question.
+            skipped.clear()
             outcome = await search.in_python()
     if not outcome.stopped and outcome.status not in _ORDERLY:
         raise StepFailedError(
@@ -125,12 +128,16 @@ class _Search:
         """Ask the stand-in."""
         return await self._run("python", _python_argv(self._query), self._consume, self._skipped.add)
 
-    async def in_one_process(self) -> Outcome:
-        """Ask a ripgrep that searches and tells."""
+    async def in_ripgrep(self) -> Outcome:
+        """Ask ripgrep."""
+        return await (self._in_two_processes() if self._query.file_names else self._in_one_process())
+
+    async def _in_one_process(self) -> Outcome:
+        """One that searches and tells."""
         return await self._run("ripgrep", _ripgrep_argv(self._query, tells=True), self._consume, self._skipped.add)
 
-    async def in_two_processes(self) -> Outcome:
-        """Ask one ripgrep that searches, and beside it one that walks and tells what is passed over.
+    async def _in_two_processes(self) -> Outcome:
+        """One that searches, and beside it one that walks and tells what is passed over.
 
         A single one would tell of each file that it leaves out for its name, too, in dozens of system calls a file,
         and that takes longer than to search it.
@@ -262,8 +269,10 @@ def _ripgrep_argv(query: Query, *, tells: bool) -> list[str]:
     if query.pattern is None:
         argv.append("--files")
     else:
-        argv += ["--line-number", "--column", "--no-heading", "--with-filename", "--crlf", "--engine=auto"]
+        argv += ["--line-number", "--column", "--no-heading", "--with-filename", "--engine=auto"]
         argv += [f"--max-columns={query.max_line_bytes}", "--max-columns-preview"]
+        if query.crlf:
+            argv.append("--crlf")
         if query.case_insensitive:
             argv.append("--ignore-case")
         argv.append(f"--regexp={query.pattern}")
@@ -276,6 +285,8 @@ def _python_argv(query: Query) -> list[str]:
     argv += [f"--file-name={name}" for name in query.file_names]
     if not query.honour_ignores:
         argv.append("--no-ignore")
+    if not query.crlf:
+        argv.append("--keep-cr")
     if query.case_insensitive:
         argv.append("--ignore-case")
     if query.pattern is not None:

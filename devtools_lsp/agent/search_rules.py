@@ -46,6 +46,9 @@ SKIPPED_DIRECTORIES = frozenset(
 )
 """Dependencies, build output and caches: entered only when the search names them."""
 
+SNIFFED_BYTES = 64 * 1024
+"""A file with a NUL in so many first bytes is binary, and none of its lines are shown."""
+
 _WILD = re.compile(r"[*?\[{]")
 _MOST_EXPANSIONS = 64
 _MOST_STARS = 8

@@ -11,6 +11,7 @@ import time
 import unicodedata
 from pathlib import Path
 
+import psutil
 import pytest
 
 from devtools_lsp.agent import search_process
@@ -246,10 +247,98 @@ async def test_binary_and_oversized_files_are_skipped_and_counted(full, files, p
     assert await files("*") == ["big.txt", "bin.dat", "late.dat", "ok.txt"], "they still have names"
 
 
-async def test_a_named_binary_file_is_counted(full, plant):
+async def test_a_named_binary_file_is_counted_when_it_matches(full, plant):
     plant({"bin.dat": b"\0\1needle\n"})
-    found = await full("needle", path="bin.dat")
-    assert (found.data["matches"], found.data["skipped"]["binary"]) == ([], 1)
+    for pattern, count in (("needle", 1), ("absent", 0)):
+        found = await full(pattern, path="bin.dat")
+        assert (found.data["matches"], found.data["skipped"]["binary"]) == ([], count)
+
+
+async def test_of_a_binary_file_no_line_is_shown(full, plant):
+    """ripgrep prints the first line of one."""
+    plant({"bin.dat": b"needle\nfoo\n\0\n", "odd\nname": b"needle\n\0", "late.dat": b"needle\n" * 20_000 + b"\0"})
+    found = await full("^needle", limits=SearchLimits(max_matches=2))
+    assert {match["path"] for match in found.data["matches"]} == {"late.dat"}
+    found = await full("^needle", glob="*a*")
+    assert {match["path"] for match in found.data["matches"]} == {"late.dat"}
+
+
+async def test_a_named_file_is_searched_whatever_its_size(lines, plant):
+    plant({"big.txt": b"x\n" * 3_000 + b"needle\n"})
+    limits = SearchLimits(max_file_bytes=2_000)
+    assert await lines("needle", limits=limits) == []
+    assert await lines("needle", limits=limits, path="big.txt") == ["big.txt:3001"]
+
+
+async def test_a_filter_by_name_tells_what_was_skipped(full, plant):
+    plant(
+        {
+            ".gitignore": "gen/\n*.log\n",
+            "gen/a.py": "needle\n",
+            "b.log": "needle\n",
+            "node_modules/c.py": "needle\n",
+            "big.py": "needle\n" * 400,
+            "big.txt": "needle\n" * 400,
+            "matching.py": b"needle\0\n",
+            "other.py": b"\0\n",
+            "matching.txt": b"needle\0\n",
+            "ok.py": "needle\n",
+        }
+    )
+    found = await full("needle", glob="*.py", limits=SearchLimits(max_file_bytes=2_000))
+    assert [match["path"] for match in found.data["matches"]] == ["ok.py"]
+    counted = {reason: count for reason, count in found.data["skipped"].items() if count}
+    assert counted == {"ignored": 2, "dependencies": 1, "oversized": 1, "binary": 1}
+    assert "1 binary (matching.py)" in found.content
+    assert "1 too large (big.py)" in found.content
+
+
+async def test_skipped_files_with_line_ends_in_their_names(full, plant):
+    plant({".gitignore": "*.log\n", "a\n.log": "needle\n", "bin\nary": b"\0", "big\n.txt": b"x" * 3_000})
+    found = await full("needle", limits=SearchLimits(max_file_bytes=2_000))
+    counted = {reason: count for reason, count in found.data["skipped"].items() if count}
+    assert counted == {"ignored": 1, "binary": 1, "oversized": 1}
+
+
+async def test_a_name_that_looks_like_a_message_makes_no_search_fail(lines, plant):
+    plant({".gitignore": "*evil*\n", "a\nrg: evil": "needle\n", "b": "needle\n"})
+    assert await lines("needle") == ["b:1"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+@pytest.mark.parametrize("excess", [0, 1, 2])
+async def test_a_line_is_cut_only_when_it_is_too_long(full, plant, end: str, excess: int):
+    line = "needle" + "\u20ac" * 8 + "x" * excess
+    plant({"a.txt": line + end})
+    (match,) = (await full("needle", limits=SearchLimits(max_line_bytes=30))).data["matches"]
+    assert (match["text"], match.get("cut", False)) == (line[:14], excess > 0)
+
+
+@pytest.mark.parametrize("limit", [28, 29, 30])
+async def test_a_line_is_not_cut_inside_a_character(full, plant, limit: int):
+    plant({"a.txt": "needle" + "\u20ac" * 20 + "\n"})
+    (match,) = (await full("needle", limits=SearchLimits(max_line_bytes=limit))).data["matches"]
+    assert match["text"] == "needle" + "\u20ac" * ((limit - 6) // 3)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("two$", ["b.txt:1", "c.txt:1"]),
+        (r"two\r$", ["c.txt:1"]),
+        (r"\r", ["c.txt:1", "c.txt:2"]),
+        ("d[\r]", ["c.txt:2"]),
+    ],
+)
+async def test_carriage_returns_are_seen_by_patterns_that_name_them(lines, plant, pattern: str, found: list[str]):
+    plant({"b.txt": "two\n", "c.txt": "two\r\nend\r\n"})
+    assert await lines(pattern) == found
+    assert await lines(pattern, glob="*.txt") == found
+
+
+async def test_a_backslash_before_an_r_is_no_carriage_return(lines, plant):
+    plant({"a.txt": "c:\\run\r\n"})
+    assert await lines(r"c:\\run$") == ["a.txt:1"]
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------
@@ -410,6 +499,21 @@ async def test_whether_a_denied_file_matches_cannot_be_told(full, plant):
     assert (await full("KEY=guess", deny=deny)) == hit
 
 
+@pytest.mark.parametrize("name", ["keys.pem", "late.pem"])
+async def test_whether_a_denied_binary_file_matches_cannot_be_told(full, plant, name: str):
+    """Not by what was skipped either, however the search is narrowed."""
+
+    def deny(path: str) -> bool:
+        return path.endswith(".pem")
+
+    filler = b"\n" * 100_000 if name == "late.pem" else b""
+    for narrow in ({}, {"glob": "*.pem"}, {"glob": "**/*"}):
+        plant({name: b"guess" + filler + b"\0\n"})
+        hit = await full("guess", deny=deny, **narrow)
+        plant({name: b"other" + filler + b"\0\n"})
+        assert (await full("guess", deny=deny, **narrow)) == hit
+
+
 # -- ignore rules ------------------------------------------------------------------------------------------------
 
 
@@ -520,8 +624,6 @@ async def test_cancellation_ends_the_program(root: Path, plant, eventually):
 
 
 def _children() -> list[str]:
-    import psutil
-
     found: list[str] = []
     for child in psutil.Process().children():
         try:
@@ -545,6 +647,33 @@ async def test_a_program_that_ends_as_it_is_cancelled_is_seen_to_end(
         with contextlib.suppress(CallCancelledError):
             await grep(str(root), "x", signal=signal)
     assert not [record.message for record in caplog.records if "Unknown child process" in record.message]
+
+
+async def test_cancelling_a_filtered_search_ends_both_programs(root: Path, fake_ripgrep, eventually):
+    fake_ripgrep("exec sleep 60")
+    call = asyncio.create_task(grep(str(root), "x", glob="*.py"))
+    await eventually(lambda: len([p for p in _children() if p == "sleep 60"]) == 2)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert "sleep 60" not in _children()
+
+
+async def test_a_filtered_search_whose_teller_breaks_down_is_an_error(root: Path, fake_ripgrep):
+    fake_ripgrep('case "$*" in *--files*) echo "rg: out of luck" >&2; kill -9 $$;; esac; exit 1')
+    with pytest.raises(StepFailedError, match="out of luck"):
+        await grep(str(root), "needle", glob="*.py")
+
+
+async def test_a_program_that_leaves_its_pipes_open_holds_nobody_up(root: Path, fake_ripgrep, nap):
+    fake_ripgrep(f"{nap()} & printf './a.txt\\0001:1:needle\\n'; exit 0")
+    began = time.monotonic()
+    found = await grep(str(root), "needle")
+    assert time.monotonic() - began < 10
+    assert found.data["total"] == 1
+    for child in [p for p in psutil.process_iter(["cmdline"]) if "sleep" in (p.info["cmdline"] or [""])[0]]:
+        if child.info["cmdline"][-1].startswith(f"60.{os.getpid()}"):
+            child.kill()
 
 
 async def test_without_ripgrep_the_answer_says_so(root: Path, plant, monkeypatch: pytest.MonkeyPatch):
