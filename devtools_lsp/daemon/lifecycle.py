@@ -151,7 +151,7 @@ class Daemon:
             if lock is not None:
                 return lock
             pid = discovery.lock_holder(path) or 0
-            if _accepts(self._socket_path):
+            if _accepts(self._socket_path) and _lives(pid):
                 raise AlreadyRunningError(f"a daemon (pid {pid}) already serves {self._socket_path}", pid)
             if time.monotonic() > deadline:
                 raise AlreadyRunningError(
@@ -331,6 +331,22 @@ def _accepts(path: Path) -> bool:
         return False
     except WaitTimeoutError:
         # Its queue is full: somebody is there, however slow.
+        return True
+    return True
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process that holds a lock is there; one that is not known (0) is.
+
+    What a killed daemon was about to run has its lock and its socket for the moment between fork and exec.
+    """
+    if not pid:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
         return True
     return True
 

@@ -221,6 +221,11 @@ class Daemon:
             self.ended()
         shutil.rmtree(self.base, ignore_errors=True)
 
+    @property
+    def socket_path(self) -> Path:
+        """Where it accepts, or did so last."""
+        return Path(self._socket)
+
     # -- clients -------------------------------------------------------------------------------------------------
 
     def wire(self, *, marks: tuple[bytes, ...] = ()) -> Wire:

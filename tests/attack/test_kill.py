@@ -9,8 +9,11 @@ between the kill and the next start, as a daemon that never wrote one would leav
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import shutil
+import socket
 
 import pytest
 
@@ -219,6 +222,27 @@ def test_a_daemon_started_by_an_operator_dies_and_recovers(new_daemon):
     assert said_in_status(daemon) == [(plan, "old")]
     daemon.stop()
     assert said_in_log(daemon) == [(plan, "old")]
+
+
+def test_what_a_killed_daemon_was_about_to_run_is_not_taken_for_it(daemon):
+    """Between its fork and its exec a child has the lock and the listening socket, too, and may outlive the kill."""
+    daemon.start()
+    path = daemon.socket_path
+    daemon.kill()
+    path.unlink()
+    child = socket.socket(socket.AF_UNIX)
+    child.bind(str(path))
+    child.listen()
+    child.settimeout(30)
+    lock = os.open(f"{path}.lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    daemon.begin()
+    try:
+        child.accept()[0].close()  # The next start asks whether somebody is there.
+    finally:
+        os.close(lock)
+        child.close()
+    assert daemon.ready()
 
 
 def test_without_the_journal_a_kill_leaves_a_mixture(daemon):
