@@ -382,6 +382,7 @@ def test_whatever_is_said_the_daemon_tells_the_truth_and_goes_on(
     grown = psutil.Process(place.pid).memory_info().rss - begun
     print(f"\n{mode} {seed}: {dict(fuzz.calls)}, grown by {grown >> 20} MiB")
     assert grown < GROWTH
+    assert not [line for line in place.stderr if " asyncio: " in line], "the event loop had to complain"
     lines = place.activity()
     gated = {line["plan"] for line in lines if line["event"] == "gate"}
     assert fuzz.plans <= gated, f"answered without a question: {fuzz.plans - gated}"
