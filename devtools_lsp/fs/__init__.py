@@ -15,5 +15,7 @@ From the outside in::
     walk          from a path to an open directory · parents · staging  one file and its swap · syscalls
 
 What it does not do: it cannot bind processes that it did not start (bash, engines that are commands), and a
-directory that is moved out of the root while it is open still gets the one write that is under way.
+directory that is moved out of the root while it is open still gets the one write that is under way. A program that
+saves into a file in place, and opened it just before a commit replaced it, writes into the before-image: its bytes are
+then in the journal, and the undo of that plan says that the old content is not what it was.
 """
