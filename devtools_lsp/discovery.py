@@ -436,7 +436,4 @@ def _why_it_ended(starting: Starting) -> DevToolsError:
         told = None
     if isinstance(told, dict) and "code" in told and "message" in told:
         return DevToolsError.from_wire({**told, "message": f"the daemon did not start: {told['message']}"})  # pyright: ignore[reportUnknownArgumentType]
-    return StartFailedError(
-        f"the daemon ended with code {starting.exit_code} and said:\n{said or '(nothing)'}\n"
-        f"Its log is {starting.log_path}; `devtools-lsp doctor` examines the configuration"
-    )
+    return StartFailedError(f"the daemon ended with code {starting.exit_code} and said:\n{said or '(nothing)'}")
