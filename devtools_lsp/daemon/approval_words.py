@@ -114,7 +114,8 @@ def diff_text(approval: Approval, *, diff: str | None = None, notes: Sequence[st
     shown = fitting(body, MAX_TEXT_BYTES)
     head += notes
     if len(shown) < len(body):
-        head.append(f"NOT ALL IS SHOWN: {shown.count(LF)} of {body.count(LF)} lines; look at single files for the rest")
+        hint = "; look at single files for the rest" if len(approval.shown.files) > 1 else ""
+        head.append(f"NOT ALL IS SHOWN: {shown.count(LF)} of {body.count(LF)} lines{hint}")
     return "".join(f"# {line}\n" for line in LF.join(head).split(LF)) + LF + shown
 
 

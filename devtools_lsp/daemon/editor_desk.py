@@ -16,7 +16,15 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from devtools_lsp.daemon.approval_payload import Approval
-from devtools_lsp.daemon.approval_words import MAX_TEXT_BYTES, action_subject, diff_text, request_message, wire_size
+from devtools_lsp.daemon.approval_words import (
+    LF,
+    MAX_TEXT_BYTES,
+    action_subject,
+    diff_text,
+    fitting,
+    request_message,
+    wire_size,
+)
 from devtools_lsp.daemon.approvals import Answer, Approvals
 from devtools_lsp.daemon.diagnostics_hub import DiagnosticsHub
 from devtools_lsp.daemon.doors import Channel
@@ -34,6 +42,9 @@ DIFF_SCHEME = "devtools-diff"
 
 MAX_QUESTIONS = 8
 """How many questions stand in one editor's messages at once; further ones follow as these are answered."""
+
+MAX_MESSAGE_BYTES = 6000
+"""How much of a diff stands in a message, for a client that can show it in no better way."""
 
 DiffWay = Literal["content", "file", "notification"]
 
@@ -173,22 +184,25 @@ class EditorDesk:
     async def _ask(self, approval: Approval) -> None:
         async with self._places:
             try:
+                message = request_message(approval)
                 while approval.status == "pending":
-                    if not await self._ask_once(approval):
+                    again = await self._ask_once(approval, message)
+                    if again is None:
                         return
+                    message = again
             except (JsonRpcException, DevToolsError, FrameTooLargeError) as error:
                 # The editor refused or could not show it; the approval waits on, in every list of pending ones.
                 _log.info("the question for approval %s was not answered: %s", approval.id, error)
 
-    async def _ask_once(self, approval: Approval) -> bool:
-        """Ask; true when it should be asked again."""
+    async def _ask_once(self, approval: Approval, message: str) -> str | None:
+        """Ask; returns what to ask next, None when there is nothing more to ask."""
         # Some clients preselect the first choice: Enter pressed by accident must not approve anything.
         first = SHOW_DIFF if approval.shown.diff else DENY
         offers = sorted(_offers(approval), key=lambda offer: offer[1] != first)
         titles = [title for title, command in offers if command != SHOW_DIFF or approval.shown.diff]
         params = types.ShowMessageRequestParams(
             type=types.MessageType.Warning,
-            message=request_message(approval),
+            message=message,
             actions=[types.MessageActionItem(title=title) for title in titles],
         )
         chosen = await self._protocol.ask(types.WINDOW_SHOW_MESSAGE_REQUEST, params)
@@ -199,12 +213,13 @@ class EditorDesk:
                 f"Still waiting: {action_subject(approval)}. Answer with `devtools-lsp approve {approval.id}` or deny."
             )
             self.tell(words, types.MessageType.Info)
-            return False
+            return None
         if command == SHOW_DIFF:
-            await self.show_diff(approval.id)
-            return True
+            shown = await self.show_diff(approval.id)
+            # The next question stands where the diff's message stood, so that it holds the diff itself.
+            return _in_message(diff_text(approval)) if shown["shown"] == "message" else request_message(approval)
         await self.decide(approval.id, Answer(approve=command != DENY, remember=command == REMEMBER))
-        return False
+        return None
 
     # -- the diff ------------------------------------------------------------------------------------------------
 
@@ -227,7 +242,11 @@ class EditorDesk:
         if wire_size(text) <= MAX_TEXT_BYTES // 2:
             shown["diff"] = approval.shown.diff
         self._channel.notify("devtools/showDiff", shown)
-        return {"id": approval.id, "shown": "notification"}
+        if self._own_views.show_diff:
+            return {"id": approval.id, "shown": "notification"}
+        # A client that can open no document and does not know our notification still shows messages.
+        self.tell(_in_message(text), types.MessageType.Info)
+        return {"id": approval.id, "shown": "message"}
 
     async def content(self, uri: str) -> str:
         """The document of a diff URI."""
@@ -259,6 +278,12 @@ class EditorDesk:
         for path in self._files:
             path.unlink(missing_ok=True)
         self._files.clear()
+
+
+def _in_message(text: str) -> str:
+    part = fitting(text, MAX_MESSAGE_BYTES)
+    more = text.count(LF) - part.count(LF)
+    return part if part == text else f"{part}\n… {more} more lines: `devtools-lsp approvals`"
 
 
 def _until_when(rule: str | None) -> str:

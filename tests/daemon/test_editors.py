@@ -188,6 +188,10 @@ async def test_an_addition_is_asked_about_in_a_message_with_its_diff(daemon: Any
     shown = editor.told("devtools/showDiff")[0]
     assert "+print()" in shown["diff"]
     assert shown["text"].startswith("# claude wants to write new.py (+1 -0)")
+    # A client that knows neither this notification nor how to open a document reads it in a message.
+    assert shown["text"] in [told["message"] for told in editor.told("window/showMessage")]
+    # The next question would stand in its place, and holds it, too.
+    assert [params["message"] == shown["text"] for _, params in editor.asked] == [False, True]
     assert editor.marks("new.py") == []
 
 
@@ -270,7 +274,7 @@ async def test_show_diff_falls_back_to_a_notification(daemon: Any, eventually: A
     daemon.gate.edit("a.py", "two\n")
     approval = await daemon.gate.waiting()
     result = await editor.run({"command": "devtools.showDiff", "arguments": [{"id": approval.id}]})
-    assert result["shown"] == "notification"
+    assert result["shown"] == "message"
     assert "+two" in editor.told("devtools/showDiff")[0]["diff"]
 
 

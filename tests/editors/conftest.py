@@ -21,9 +21,10 @@ import pytest
 
 from devtools_lsp.client import Client, connect
 from tests.editors.neovim import neovim
+from tests.editors.terminal import terminal
 from tests.editors.workbench import code_server, tools, vsix
 
-__all__ = ["code_server", "neovim", "tools", "vsix"]
+__all__ = ["code_server", "neovim", "terminal", "tools", "vsix"]
 
 WAIT_S = 20.0
 """The bound of every wait: long enough for a busy machine, reached only by a failure."""

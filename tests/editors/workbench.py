@@ -45,13 +45,16 @@ class Tools:
     """Where everything is that these tests need."""
 
     def __init__(self) -> None:
-        self.node = _program("node")
+        # A current code-server comes with the Node that it needs.
+        self.node = str(TOOLS / "node") if (TOOLS / "node").exists() else _program("node")
         self.chromium = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), "")
         if not self.chromium:
             pytest.skip("chromium is not installed (apt-get install --no-install-recommends chromium)")
         self.code_server = TOOLS / "node_modules" / "code-server" / "out" / "node" / "entry.js"
         if not self.code_server.is_file():
             pytest.skip(f"code-server is not in {TOOLS}; tests/editors/vscode/install.sh {TOOLS} puts it there")
+        # Older ones do not know this option, and need none to take tests from the address.
+        self.options = ["--vscode-option", "enable-smoke-test-driver"] if (TOOLS / "node").exists() else []
         if not (EXTENSION / "node_modules" / ".bin" / "vsce").exists():
             pytest.skip("the extension's tools are not installed (npm ci in editors/vscode)")
 
@@ -114,7 +117,7 @@ class Browser:
                 self.lines.put(message)
 
     def _answer(self, what: str) -> Any:
-        answer = self.lines.get(timeout=60)
+        answer = self.lines.get(timeout=180)
         assert "error" not in answer, f"{what}: {answer['error']}"
         return answer["result"]
 
@@ -201,7 +204,7 @@ class CodeServer:
     def start(self, *, trusting: bool = True) -> None:
         """`trusting`: every folder counts as trusted, and nobody is asked."""
         flags = ["--auth", "none", "--bind-addr", f"127.0.0.1:{self.port}", "--disable-telemetry"]
-        flags += ["--disable-update-check", *(["--disable-workspace-trust"] if trusting else [])]
+        flags += [*self._tools.options, "--disable-update-check", *(["--disable-workspace-trust"] if trusting else [])]
         with (self.base / "code-server.log").open("wb") as log:
             self.process = subprocess.Popen([*self._arguments(), *flags], env=self.env, stdout=log, stderr=log)
         self._wait_until(self._healthy, "code-server answers", 60)

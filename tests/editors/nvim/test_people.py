@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,9 @@ def test_a_hunk_is_dropped_in_the_float_and_the_rest_is_written(scene: Any):
     it.editor.lua("vim.cmd.Devtools('diff')")
     shown = it.float()
     assert shown[0] == "# claude wants to edit app.py (+3 -3)"
+    it.keys("gg]c]c")
+    assert it.editor.lua("return vim.fn.getline('.')").startswith("@@ -12,7 +12,7 @@")
+    it.keys("]c[c")
     it.editor.lua("vim.fn.search('+line fifteen')")
     it.keys("x")
     dimmed = "vim.api.nvim_buf_get_extmarks(0, vim.api.nvim_get_namespaces()['devtools.float'], 0, -1, {})"
@@ -127,6 +131,7 @@ def test_remembering_lets_the_next_edit_through(scene: Any):
     it.editor.choose("Remember and approve")
     it.editor.lua("vim.cmd.Devtools('approvals')")
     call.result(30)
+    it.editor.until("return vim.iter(told.notes):any(function(note) return note:find('[[gate.rules]]', 1, true) end)")
     assert it.edit(find="line 3\n", replace="line three\n").result(30)["ok"]
     assert len(it.editor.lua("return told.selects")) == 1
 
@@ -284,6 +289,68 @@ def test_status_log_help_and_health(scene: Any):
     text = "\n".join(report)
     assert "ERROR" not in text
     assert f"OK {it.project.root}: devtools-lsp" in text
+
+
+def test_keys_of_the_persons_own_and_none_of_ours(scene: Any):
+    it = scene()
+    assert it.editor.lua(
+        "return vim.iter(vim.api.nvim_get_keymap('n')):filter(function(map) "
+        "return (map.rhs or ''):find('Devtools') and not vim.startswith(map.lhs, '<Plug>') end):totable()"
+    ) == []  # fmt: skip
+    it.editor.lua("vim.keymap.set('n', '<F2>', '<Plug>(devtools-approve)')")
+    call = it.edit()
+    it.pending()
+    it.editor.lua("vim.api.nvim_feedkeys(vim.keycode('<F2>'), 'mxt', false)")
+    assert call.result(30)["ok"]
+
+
+def test_of_very_many_the_oldest_are_offered_and_the_rest_is_said(scene: Any):
+    it = scene("{ ask = false }")
+    it.editor.lua(
+        "local client = vim.lsp.get_clients({ name = 'devtools' })[1] "
+        "for number = 1, 1000 do require('devtools.approvals').requested(nil, "
+        "{ id = 'id-' .. number, agent = 'claude', step = 'edit', files = {} }, { client_id = client.id }) end"
+    )
+    it.editor.choose("nobody")
+    it.editor.lua("vim.api.nvim_win_set_cursor(0, { 20, 0 }) vim.cmd.Devtools('approve')")
+    (asked,) = it.editor.lua("return told.selects")
+    assert asked["prompt"] == "Approve (the oldest 200; 800 more wait)"
+    assert len(asked["items"]) == 200
+
+
+def test_a_diff_of_five_megabytes_is_shown_dropped_from_and_answered(scene: Any):
+    content = "".join(f'value_{number} = "{"x" * 40}{number}"\n' for number in range(100_000))
+    large = '[workspace]\nmax_bytes_per_file = 16777216\nmax_total_bytes = 67108864\n[gate]\nmode = "editor"\n'
+    it = scene("{ ask = false }", configuration=large)
+    writer = it.agents.connect("writer", surface="workspace")
+    call = it.agents.call(writer, "write_file", {"path": "big.py", "content": content})
+    it.pending()
+    began = time.monotonic()
+    it.editor.lua("vim.cmd.Devtools('diff')")
+    shown = it.float()
+    it.editor.lua("vim.cmd.redraw() vim.cmd('normal! G') vim.cmd.redraw()")
+    took = time.monotonic() - began
+    print(f"{len(shown)} lines in {took:.1f} s")
+    assert took < 10
+    assert len(shown) > 90_000
+    assert any(line.startswith("# NOT ALL IS SHOWN: ") and line.endswith("of 100005 lines") for line in shown[:8])
+    began = time.monotonic()
+    it.keys("x")
+    it.editor.lua("vim.cmd.redraw()")
+    print(f"a hunk of all of them dropped in {time.monotonic() - began:.1f} s")
+    assert time.monotonic() - began < 3
+    it.keys("x")
+    # The editor's own gesture sends it in a message, which must hold it.
+    it.keys("q")
+    it.editor.lua(
+        "vim.lsp.get_clients({ name = 'devtools' })[1]:exec_cmd("
+        "{ command = 'devtools.showDiff', arguments = { { id = ... } } })",
+        it.pending()[0]["id"],
+    )
+    assert len(it.float()) == len(shown)
+    it.keys("d")
+    with pytest.raises(GateDeclinedError):
+        call.result(30)
 
 
 def test_an_unknown_option_and_command_are_named(scene: Any):

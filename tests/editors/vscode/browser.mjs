@@ -28,7 +28,7 @@ const browser = await chromium.launch({
 const page = await (await browser.newContext({ viewport: { width: 1280, height: 760 } })).newPage();
 await page.exposeFunction("codeAutomationExit", (code) => say({ exit: code }));
 await page.exposeFunction("codeAutomationLog", (_kind, words) => say({ log: words.map(String).join(" ") }));
-page.setDefaultTimeout(30_000);
+page.setDefaultTimeout(60_000);
 
 const methods = {
   press: (keys) => page.keyboard.press(keys),
@@ -36,6 +36,7 @@ const methods = {
   click: (selector) => page.locator(selector).first().click(),
   hover: (selector) => page.locator(selector).first().hover(),
   see: (selector) => page.locator(selector).first().waitFor({ state: "visible" }),
+  wait: (selector, timeout) => page.locator(selector).first().waitFor({ state: "visible", timeout }),
   miss: (selector) => page.locator(selector).first().waitFor({ state: "hidden" }),
   text: (selector) => page.locator(selector).first().innerText(),
   count: (selector) => page.locator(selector).count(),

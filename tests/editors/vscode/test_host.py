@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+LARGE = "[workspace]\nmax_bytes_per_file = 16777216\nmax_total_bytes = 67108864\n"
 RUFF = '[engines.ruff]\npreset = "ruff"\n[gate]\nmode = "editor"\n'
 
 
@@ -16,8 +17,13 @@ RUFF = '[engines.ruff]\npreset = "ruff"\n[gate]\nmode = "editor"\n'
 def test_scenes_inside_the_extension_host(new_project: Any, code_server: Any, vsix: Path, tool: Any, wait_until: Any):
     tool("ruff")
     project = new_project(
-        {"app.py": "eins 🙂\nzwei\ndrei\n", "other.py": "x = 1\ny = 1\n", "wide.py": "x = '🙂'; import os\n"},
-        configuration=RUFF,
+        {
+            "app.py": "eins 🙂\nzwei\ndrei\n",
+            "other.py": "x = 1\ny = 1\n",
+            "wide.py": "x = '🙂'; import os\n",
+            "long.py": "".join(f"line {number}\n" for number in range(1, 41)),
+        },
+        configuration=LARGE + RUFF,
     )
     agents = project.agents()
     early = agents.connect("early")

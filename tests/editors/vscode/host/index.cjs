@@ -32,6 +32,16 @@ function call(tool, args, where = root()) {
   return new Promise((resolve) => child.on("close", (code) => resolve({ code, ...shown })));
 }
 
+/** With arguments that are too long for a command line. */
+function callWithInput(tool, args) {
+  const child = spawn(process.env.DEVTOOLS_PROGRAM, ["call", tool, "--root", root(), "--agent", "claude", "--surface", "workspace", "--json"]);
+  child.stdin.end(JSON.stringify(args));
+  const shown = { out: "", err: "" };
+  child.stdout.on("data", (data) => (shown.out += data));
+  child.stderr.on("data", (data) => (shown.err += data));
+  return new Promise((resolve) => child.on("close", (code) => resolve({ code, ...shown })));
+}
+
 const edit = (name, find, replace, where) => call("edit", { path: name, edits: [{ find, replace }] }, where);
 
 let api;
@@ -122,6 +132,93 @@ const tests = {
     assert.ok(JSON.parse(out).decision.edited, out);
     assert.strictEqual(onDisk("other.py"), "x = 3\ny = 1\n");
     await until(() => !tabs().some((one) => one.input instanceof vscode.TabInputTextDiff), "the diff closes");
+  },
+
+  async "hunks are left out one by one, what is left is shown, and the agent is told"() {
+    const before = onDisk("long.py");
+    const edits = ["2", "20", "38"].map((line) => ({ find: `line ${line}\n`, replace: `row ${line}\n` }));
+    const done = call("edit", { path: "long.py", edits });
+    const item = await asked(done);
+    const { id } = item.payload;
+    const [first, second, third] = item.payload.files[0].hunks.map((hunk) => hunk.id);
+    await decide("devtools.showDiff", { id });
+    const tab = await until(() => tabs().find((one) => one.input instanceof vscode.TabInputTextDiff), "the diff");
+    const proposed = await vscode.workspace.openTextDocument(tab.input.modified);
+    const shows = (text) => until(() => proposed.getText() === text, "the rest is shown");
+    const rowOf = (...lines) => lines.reduce((text, line) => text.replace(`line ${line}\n`, `row ${line}\n`), before);
+    await shows(rowOf("2", "20", "38"));
+
+    // By a code lens' command, by the code action at the hunk, by the cursor.
+    const lenses = await vscode.commands.executeCommand("vscode.executeCodeLensProvider", proposed.uri);
+    assert.deepStrictEqual(lenses.map((lens) => [lens.range.start.line, lens.command.title]), [[1, "Leave This Hunk Out"], [19, "Leave This Hunk Out"], [37, "Leave This Hunk Out"]]);
+    await decide(lenses[0].command.command, ...lenses[0].command.arguments);
+    await shows(rowOf("20", "38"));
+    const place = new vscode.Range(19, 0, 19, 0);
+    const [action] = await vscode.commands.executeCommand("vscode.executeCodeActionProvider", proposed.uri, place, "quickfix");
+    assert.strictEqual(action.title, "Leave This Hunk Out (+1 -1)");
+    await decide(action.command.command, ...action.command.arguments);
+    await shows(rowOf("38"));
+    const editor = await until(() => vscode.window.visibleTextEditors.find((one) => one.document === proposed), "its editor");
+    editor.selection = new vscode.Selection(1, 0, 1, 0);
+    await decide("devtools.toggleHunk");
+    await shows(rowOf("2", "38"));
+
+    // What a person typed is theirs: hunks of that text are not taken from under it, and the text is what counts.
+    const change = new vscode.WorkspaceEdit();
+    change.insert(proposed.uri, new vscode.Position(0, 0), "mine\n");
+    assert.ok(await vscode.workspace.applyEdit(change));
+    await decide("devtools.toggleHunk", { id, hunk: first });
+    assert.strictEqual(proposed.getText(), `mine\n${rowOf("2", "38")}`);
+    await decide("undo");
+    await shows(rowOf("2", "38"));
+
+    await decide("devtools.approve", tab.input.modified);
+    const { out } = await done;
+    const { decision } = JSON.parse(out);
+    assert.deepStrictEqual(decision.dropped, [second]);
+    assert.ok(!decision.edited.length, out);
+    assert.ok(first !== third);
+    assert.strictEqual(onDisk("long.py"), rowOf("2", "38"));
+  },
+
+  async "many files are shown as one diff, and each by itself from the list"() {
+    const names = Array.from({ length: 12 }, (_, index) => `many/f${index}.py`);
+    const patch = names.map((name) => `*** Add File: ${name}\n+x = 1\n`).join("");
+    const done = call("apply_patch", { patch: `*** Begin Patch\n${patch}*** End Patch\n` });
+    const item = await asked(done);
+    await decide("devtools.showDiff", item);
+    const shown = await until(() => tabs().find((one) => one.input instanceof vscode.TabInputText && one.input.uri.scheme === "devtools-approval"), "the diff");
+    const text = (await vscode.workspace.openTextDocument(shown.input.uri)).getText();
+    assert.ok(names.every((name) => text.includes(`+++ b/${name}`)), text.slice(0, 500));
+    assert.strictEqual(tabs().filter((one) => one.input instanceof vscode.TabInputTextDiff).length, 0);
+    const one = item.payload.files[3];
+    await decide("devtools.showFileDiff", { item, file: one });
+    const tab = await until(() => tabs().find((one) => one.input instanceof vscode.TabInputTextDiff), "one of them");
+    assert.ok(tab.label.startsWith(`${one.path}: `), tab.label);
+    await decide("devtools.toggleHunk", { id: item.payload.id, hunk: one.hunks[0].id });
+    const rest = await vscode.workspace.openTextDocument(shown.input.uri);
+    await until(() => rest.getText().includes("# left out: 1 of 12 hunks"), "the text says what is left out");
+    await decide("devtools.approve", item);
+    assert.strictEqual((await done).code, 0);
+    assert.deepStrictEqual(names.filter((name) => !fs.existsSync(path.join(root(), name))), [one.path]);
+    await until(() => !tabs().some((one) => one.input?.uri?.scheme === "devtools-approval"), "all of it closes");
+  },
+
+  async "a diff of five megabytes is shown, and what is missing is said"() {
+    const content = Array.from({ length: 100_000 }, (_, index) => `value_${index} = "${"x".repeat(40)}${index}"\n`).join("");
+    const done = callWithInput("write_file", { path: "big.py", content });
+    const item = await asked(done);
+    const since = Date.now();
+    await decide("devtools.showDiff", item);
+    const ready = Date.now() - since;
+    const shown = await until(() => tabs().find((one) => one.input instanceof vscode.TabInputText && one.input.uri.scheme === "devtools-approval"), "the diff");
+    const text = (await vscode.workspace.openTextDocument(shown.input.uri)).getText();
+    console.log(`     5 MB: ${ready} ms to a shown document of ${(text.length / 1e6).toFixed(1)} MB`);
+    assert.ok(ready < 10_000);
+    assert.ok(text.includes("+value_0 ="));
+    assert.ok(text.includes("+value_99999 =") || text.includes("# NOT ALL IS SHOWN"), "what is missing is said");
+    await decide("devtools.deny", item);
+    assert.strictEqual((await done).code, 2);
   },
 
   async "a denied edit leaves the disk alone and tells the agent why"() {
