@@ -3,13 +3,15 @@
 import * as fs from "node:fs";
 import * as path from "node:path";
 import * as vscode from "vscode";
-import { Approvals, wordsOf } from "./approvals";
+import { Approvals } from "./approvals";
 import { Connection } from "./connection";
+import { Hunks } from "./hunks";
 import { LandedLines, openFile, type Plan } from "./landed";
 import { approvalOf, Proposals, SCHEME } from "./proposals";
-import { PlansView, StatusItem, WaitingView, type PlanFile } from "./views";
+import { PlansView, StatusItem, WaitingView, type PlanFile, type WaitingFile } from "./views";
 import type { Waiting } from "./approvals";
 import type { Status } from "./wire";
+import { inLabel, showProblem, tell, wordsOf } from "./words";
 
 const MARKERS = ["devtools.toml", "pyproject.toml", ".git"];
 const LOG_LINES = 500;
@@ -17,6 +19,7 @@ const LOG_LINES = 500;
 /** What tests inside the extension host look at. */
 export interface Exports {
   readonly approvals: Approvals;
+  readonly hunks: Hunks;
   readonly landed: LandedLines;
   readonly connections: () => readonly Connection[];
   readonly statusText: () => string;
@@ -72,6 +75,7 @@ class Workspace implements vscode.Disposable {
         this.byRoot.set(root, this.connect(root, folders));
       }
     }
+    void vscode.commands.executeCommand("setContext", "devtools.roots", this.byRoot.size);
     this.changed();
   }
 
@@ -121,19 +125,23 @@ export async function activate(context: vscode.ExtensionContext): Promise<Export
   const output = vscode.window.createOutputChannel("devtools-lsp", { log: true });
   const proposals = new Proposals();
   const approvals = new Approvals(proposals);
+  const hunks = new Hunks(approvals, proposals);
   const landed = new LandedLines();
   const status = new StatusItem(approvals, () => workspace?.connections() ?? []);
   workspace = new Workspace(output, approvals, landed, () => status.update());
   const waiting = vscode.window.createTreeView("devtools.waiting", { treeDataProvider: new WaitingView(approvals) });
   const count = (): void => {
-    const all = approvals.all().length;
+    const all = approvals.count;
     waiting.badge = all > 0 ? { value: all, tooltip: `${all} waiting for you` } : undefined;
+    void vscode.commands.executeCommand("setContext", "devtools.waiting", all);
     status.update();
   };
   context.subscriptions.push(
     output,
     approvals,
+    hunks,
     landed,
+    proposals,
     status,
     waiting,
     workspace,
@@ -147,10 +155,11 @@ export async function activate(context: vscode.ExtensionContext): Promise<Export
         status.update();
       }
     }),
-    ...registerCommands(workspace, approvals),
+    ...registerCommands(workspace, approvals, hunks),
   );
   await workspace.settle();
-  return { approvals, landed, connections: () => workspace?.connections() ?? [], statusText: () => status.text };
+  const connections = (): readonly Connection[] => workspace?.connections() ?? [];
+  return { approvals, hunks, landed, connections, statusText: () => status.text };
 }
 
 export async function deactivate(): Promise<void> {
@@ -159,14 +168,14 @@ export async function deactivate(): Promise<void> {
 }
 
 /** What a command about an approval was given: a code action's argument, an item of the view, a document's URI. */
-type Target = { readonly id: string; readonly note?: string } | Waiting | vscode.Uri | undefined;
+type Target = { readonly id: string; readonly note?: string } | Waiting | WaitingFile | vscode.Uri | undefined;
 
 async function idOf(approvals: Approvals, target: Target): Promise<string | undefined> {
   if (target instanceof vscode.Uri) {
     return approvalOf(target);
   }
   if (target !== undefined) {
-    return "payload" in target ? target.payload.id : target.id;
+    return "item" in target ? target.item.payload.id : "payload" in target ? target.payload.id : target.id;
   }
   return approvalOf(vscode.window.activeTextEditor?.document.uri) ?? (await choose(approvals));
 }
@@ -174,20 +183,20 @@ async function idOf(approvals: Approvals, target: Target): Promise<string | unde
 async function choose(approvals: Approvals): Promise<string | undefined> {
   const all = approvals.all();
   if (all.length === 0) {
-    void vscode.window.showInformationMessage("Nothing waits for a decision.");
+    void tell("info", "Nothing waits for a decision.");
     return undefined;
   }
   const items = all.map((item) => ({
-    label: item.headline,
-    detail: item.details.join(" · "),
+    label: inLabel(item.headline),
+    detail: inLabel(item.details.join(" · ")),
     id: item.payload.id,
   }));
   return items.length === 1
     ? items[0]?.id
-    : (await vscode.window.showQuickPick(items, { title: "What waits for you" }))?.id;
+    : (await vscode.window.showQuickPick(items, { title: `What waits for you (${items.length})` }))?.id;
 }
 
-function registerCommands(roots: Workspace, approvals: Approvals): vscode.Disposable[] {
+function registerCommands(roots: Workspace, approvals: Approvals, hunks: Hunks): vscode.Disposable[] {
   const register = (name: string, run: (target: Target) => unknown): vscode.Disposable =>
     vscode.commands.registerCommand(name, run);
   const onApproval = (name: string, run: (id: string, target: Target) => unknown): vscode.Disposable =>
@@ -199,13 +208,13 @@ function registerCommands(roots: Workspace, approvals: Approvals): vscode.Dispos
     register(name, async () => {
       const connection = await roots.pick();
       if (connection === undefined) {
-        void vscode.window.showInformationMessage(`No folder here has ${MARKERS.join(", ")}, or it is not trusted.`);
+        void tell("info", `No folder here has ${MARKERS.join(", ")}, or it is not trusted.`);
         return;
       }
       try {
         await run(connection);
       } catch (problem) {
-        void vscode.window.showErrorMessage(wordsOf(problem));
+        showProblem(problem);
       }
     });
   return [
@@ -214,7 +223,17 @@ function registerCommands(roots: Workspace, approvals: Approvals): vscode.Dispos
     onApproval("devtools.denyWithNote", (id, target) =>
       approvals.denyWithNote(id, target !== undefined && "note" in target ? target.note : undefined),
     ),
-    onApproval("devtools.rememberAndApprove", (id) => approvals.decide(id, { approve: true, remember: true })),
+    // A code action has said in its title what would be remembered; everywhere else it is said now.
+    onApproval("devtools.rememberAndApprove", (id, target) =>
+      approvals.remember(id, target === undefined || target instanceof vscode.Uri || !("id" in target)),
+    ),
+    onApproval("devtools.chooseHunks", (id) => hunks.choose(id)),
+    vscode.commands.registerCommand("devtools.toggleHunk", (given?: { id: string; hunk: string } | vscode.Uri) =>
+      hunks.toggle(given instanceof vscode.Uri ? undefined : given),
+    ),
+    vscode.commands.registerCommand("devtools.showFileDiff", ({ item, file }: WaitingFile) =>
+      approvals.showFile(item.payload.id, file.path),
+    ),
     onApproval("devtools.showDiff", (id) => approvals.show(id)),
     onApproval("devtools.choose", (id) => approvals.show(id)),
     vscode.commands.registerCommand("devtools.openLanded", (item: PlanFile) =>
@@ -250,9 +269,9 @@ async function undo(connection: Connection, approvals: Approvals, plan: string |
   try {
     const params = plan === undefined ? {} : { plan };
     const result = await connection.request<{ summary?: string }>("devtools/undo", params);
-    void vscode.window.showInformationMessage(`Undone. ${result.summary ?? ""}`);
+    void tell("info", `Undone. ${result.summary ?? ""}`);
   } catch (problem) {
-    void vscode.window.showErrorMessage(`Not undone: ${wordsOf(problem)}`);
+    void tell("error", `Not undone: ${wordsOf(problem)}`);
   } finally {
     expected.dispose();
   }

@@ -166,7 +166,7 @@ export class LandedLines implements vscode.Disposable {
         .filter((range) => range.start.line <= last)
         .map((range, index) => ({
           range,
-          hoverMessage: `Written by ${shown?.agent ?? ""}`,
+          hoverMessage: new vscode.MarkdownString().appendText(`Written by ${shown?.agent ?? ""}`),
           ...(index === 0
             ? {
                 renderOptions: {

@@ -4,9 +4,15 @@ import * as vscode from "vscode";
 import type { Approvals, Waiting } from "./approvals";
 import type { Connection } from "./connection";
 import { fileUri, type LandedLines, type Plan } from "./landed";
-import type { LandedFile } from "./wire";
+import type { ChangedFile, LandedFile } from "./wire";
+import { counted } from "./words";
 
-export class WaitingView implements vscode.TreeDataProvider<Waiting> {
+export interface WaitingFile {
+  readonly item: Waiting;
+  readonly file: ChangedFile;
+}
+
+export class WaitingView implements vscode.TreeDataProvider<Waiting | WaitingFile> {
   private readonly changes = new vscode.EventEmitter<void>();
   readonly onDidChangeTreeData = this.changes.event;
 
@@ -14,19 +20,43 @@ export class WaitingView implements vscode.TreeDataProvider<Waiting> {
     approvals.onDidChange(() => this.changes.fire());
   }
 
-  getChildren(parent?: Waiting): Waiting[] {
-    return parent === undefined ? this.approvals.all() : [];
+  getChildren(parent?: Waiting | WaitingFile): (Waiting | WaitingFile)[] {
+    if (parent === undefined) {
+      return this.approvals.all();
+    }
+    return "payload" in parent ? parent.payload.files.map((file) => ({ item: parent, file })) : [];
   }
 
-  getTreeItem(item: Waiting): vscode.TreeItem {
-    const shown = new vscode.TreeItem(item.headline);
-    shown.id = item.payload.id;
-    shown.contextValue = "approval";
+  getTreeItem(one: Waiting | WaitingFile): vscode.TreeItem {
+    return "payload" in one ? this.itemOf(one) : fileOf(one);
+  }
+
+  private itemOf(item: Waiting): vscode.TreeItem {
+    const { id, files } = item.payload;
+    const { None, Collapsed } = vscode.TreeItemCollapsibleState;
+    const shown = new vscode.TreeItem(item.headline, files.length > 1 ? Collapsed : None);
+    shown.id = id;
+    shown.contextValue = files.some((file) => file.hunks.length > 0) ? "approval.hunks" : "approval";
     shown.iconPath = new vscode.ThemeIcon("bell-dot", new vscode.ThemeColor("list.warningForeground"));
     shown.tooltip = [item.headline, ...item.details, item.connection.root].join("\n");
-    shown.command = { command: "devtools.showDiff", title: "Show Diff", arguments: [{ id: item.payload.id }] };
+    shown.accessibilityInformation = { label: [item.headline, ...item.details].join(", ") };
+    shown.command = { command: "devtools.showDiff", title: "Show Diff", arguments: [{ id }] };
     return shown;
   }
+}
+
+/** One file of a change of several, which can be looked at by itself. */
+function fileOf({ item, file }: WaitingFile): vscode.TreeItem {
+  const shown = new vscode.TreeItem(vscode.Uri.joinPath(vscode.Uri.file(item.connection.root), file.path));
+  shown.id = `${item.payload.id}/${file.path}`;
+  shown.description = `${file.from === undefined ? file.kind : `moved from ${file.from}`} ${parentOf(file.path)}`.trim();
+  shown.contextValue = "approvalFile";
+  shown.command = { command: "devtools.showFileDiff", title: "Show Diff", arguments: [{ item, file }] };
+  return shown;
+}
+
+function parentOf(path: string): string {
+  return path.includes("/") ? path.slice(0, path.lastIndexOf("/")) : "";
 }
 
 export interface PlanFile {
@@ -51,10 +81,9 @@ export class PlansView implements vscode.TreeDataProvider<Plan | PlanFile> {
 
   getTreeItem(item: Plan | PlanFile): vscode.TreeItem {
     if ("files" in item) {
-      const count = item.files.size;
       const shown = new vscode.TreeItem(item.agent, vscode.TreeItemCollapsibleState.Expanded);
       shown.id = `${item.connection.root}:${item.id}`;
-      shown.description = `${count} ${count === 1 ? "file" : "files"}, ${item.at.toLocaleTimeString()}`;
+      shown.description = `${counted(item.files.size, "file")}, ${item.at.toLocaleTimeString()}`;
       shown.tooltip = `Plan ${item.id} in ${item.connection.root}`;
       shown.contextValue = "plan";
       shown.iconPath = new vscode.ThemeIcon("history");
@@ -91,7 +120,7 @@ export class StatusItem implements vscode.Disposable {
       this.item.hide();
       return;
     }
-    const waiting = this.approvals.all().length;
+    const waiting = this.approvals.count;
     const following = vscode.workspace.getConfiguration("devtools").get<boolean>("follow", false);
     const away = connections.find((one) => one.state !== "connected");
     const icon =
@@ -101,6 +130,8 @@ export class StatusItem implements vscode.Disposable {
     this.item.tooltip = connections
       .map((one) => `${one.root}: ${one.state}${one.trouble === undefined ? "" : ` (${one.trouble})`}`)
       .join("\n");
+    const state = waiting > 0 ? `${counted(waiting, "step")} of agents waiting for you` : (away?.state ?? "connected");
+    this.item.accessibilityInformation = { label: `devtools-lsp: ${state}`, role: "button" };
     this.item.command =
       waiting > 0 ? "devtools.choose" : away?.state === "stopped" ? "devtools.start" : "devtools.status";
     this.item.show();

@@ -37,6 +37,8 @@ export interface Resolution {
 /** The answer to `devtools/decide`: `applied` says whether this answer was the one that counted. */
 export interface Decided extends Resolution {
   readonly applied: boolean;
+  /** After "remember": what would keep it for good, as TOML for the configuration. */
+  readonly rule?: string;
 }
 
 export interface Decision {
@@ -45,6 +47,8 @@ export interface Decision {
   readonly note?: string;
   readonly remember?: boolean;
   readonly edited?: readonly { readonly path: string; readonly content: string }[];
+  /** Hunks that are left out, by id. */
+  readonly drop?: readonly string[];
 }
 
 /** `devtools/diff` with `part: "words"`. */
@@ -59,6 +63,19 @@ export interface DiffText extends Words {
   readonly text: string;
 }
 
+/** One hunk of a file: its 1-based lines in the text after the change as it would be now (before it, of a deletion). */
+export interface PlacedHunk {
+  readonly id: string;
+  readonly dropped: boolean;
+  readonly start: number;
+  /** 0 where it only removes lines. */
+  readonly lines: number;
+  readonly added: number;
+  readonly removed: number;
+  /** The first line that it changes, with its sign. */
+  readonly summary: string;
+}
+
 /** One file of `devtools/diff`; a text is null where there is none, or where it is not known as a whole. */
 export interface FileTexts {
   readonly path: string;
@@ -67,6 +84,12 @@ export interface FileTexts {
   readonly before: string | null;
   readonly after: string | null;
   readonly partial?: boolean;
+  readonly hunks: readonly PlacedHunk[];
+}
+
+/** `devtools/diff` with `part: "hunks"`. */
+export interface HunkPlaces extends Words {
+  readonly files: readonly Pick<FileTexts, "path" | "from" | "kind" | "hunks">[];
 }
 
 /** `devtools/diff` with `part: "texts"`. */
