@@ -159,7 +159,8 @@ class Link:
         if answer.done():
             return answer.result()
         raise WaitTimeoutError(
-            f"{method} was cancelled and the daemon did not say within {CANCEL_S:g} s what had landed; look at the files"
+            f"{method} was cancelled, and the daemon did not say within {CANCEL_S:g} s what had landed: look at the "
+            "files"
         )
 
     def _cancel(self, request_id: int) -> None:
