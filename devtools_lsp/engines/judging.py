@@ -319,9 +319,13 @@ class Judge:
             async with places:
                 await self._ask(session, state, path, deadline, answers)
 
-        async with asyncio.TaskGroup() as group:
-            for path in to_ask:
-                group.create_task(ask(path))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for path in to_ask:
+                    group.create_task(ask(path))
+        except BaseExceptionGroup as failures:
+            # A server that dies ends every question at once, and its caller knows what to do about one such error.
+            raise failures.exceptions[0] from None
         return answers
 
     async def _ask_in_turn(

@@ -40,6 +40,10 @@ class EngineUnavailableError(Exception):
     """The engine cannot be asked now; the message says why and what is done about it."""
 
 
+class EngineClosedError(EngineUnavailableError):
+    """The engine was taken out of the configuration, or given other settings, while it was asked."""
+
+
 class EngineBusyError(Exception):
     """The deadline came while the engine was still starting, or served another plan."""
 
@@ -103,13 +107,17 @@ class LanguageServer:
             raise EngineBusyError("the engine served another plan until the deadline") from error
 
     @property
+    def _closed_reason(self) -> str:
+        return f"{self.spec.id} was stopped, because the configuration changed or the daemon ends; ask again"
+
+    @property
     def current(self) -> Session | None:
         """The session if one runs, without starting it."""
         return self._session if self._session is not None and self._session.alive else None
 
     async def _running(self, deadline: float) -> Session:
         if self._closed:
-            raise EngineUnavailableError(f"{self.spec.id} is closed")
+            raise EngineClosedError(self._closed_reason)
         if (session := self.current) is not None:
             return session
         if self._session is not None:
@@ -130,6 +138,9 @@ class LanguageServer:
         done, _ = await asyncio.wait({start}, timeout=max(deadline - time.monotonic(), 0))
         if not done:
             raise EngineBusyError("the engine is still starting")
+        if start.cancelled():
+            # The engine was taken out of the configuration meanwhile; whoever asked has not been cancelled by that.
+            raise EngineClosedError(self._closed_reason)
         return start.result()
 
     def warm(self) -> asyncio.Task[Session]:
@@ -146,7 +157,7 @@ class LanguageServer:
 
     async def _start(self) -> Session:
         if self._closed:
-            raise EngineUnavailableError(f"{self.spec.id} is closed")
+            raise EngineClosedError(self._closed_reason)
         if (session := self.current) is not None:
             return session
         self.state = "starting"

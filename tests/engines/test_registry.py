@@ -105,6 +105,21 @@ async def test_reconfigure_keeps_what_is_the_same(make_scene: Any, engines: Any)
     assert scene.registry.status() == []
 
 
+@pytest.mark.parametrize("silent_at", ["initialize", "textDocument/diagnostic"])
+async def test_a_call_whose_engine_is_taken_away_fails_and_is_not_cancelled(
+    make_scene: Any, engines: Any, silent_at: str
+) -> None:
+    scene = make_scene(engines.zoo_spec("never_answers.py", silent_at, timeout_s=20), files=BAD)
+    call = asyncio.create_task(scene.run("check", "a.py"))
+    await engines.eventually(lambda: scene.registry.status()[0].state != "stopped", what="it starts")
+    if silent_at != "initialize":
+        await engines.eventually(lambda: scene.registry.status()[0].state == "ready", what="it runs")
+    await scene.registry.reconfigure([])
+    with pytest.raises(StepFailedError, match="ask again") as failure:
+        await call
+    assert failure.value.retry == "yes"
+
+
 async def test_a_tool_that_was_installed_meanwhile_is_found_by_reconfigure(make_scene: Any) -> None:
     table = {"kind": "command", "command": ["new-tool"], "capabilities": ["lint"], "extensions": ["py"]}
     spec = spec_from_table("new", table)

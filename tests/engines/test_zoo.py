@@ -77,6 +77,15 @@ async def test_the_running_call_gets_one_retry(
     assert scene.registry.status()[0].generation == deaths + 1
 
 
+async def test_a_death_with_several_questions_under_way_gets_its_retry_too(
+    make_scene: Any, engines: Any, tmp_path: Path
+) -> None:
+    files = {f"m{number}.py": "x = bad\n" for number in range(5)}
+    scene = make_scene(engines.zoo_spec("dies_mid_request.py", str(tmp_path / "deaths"), "1"), files=files)
+    delta = await scene.run("check", *files)
+    assert {f.path for f in delta.diagnostics} == set(files)
+
+
 async def test_a_server_that_never_answers_leaves_the_file_pending(make_scene: Any, engines: Any) -> None:
     scene = make_scene(engines.zoo_spec("never_answers.py", timeout_s=1.5, hung_after_s=2.5), files=BAD)
     first = await scene.run("check", "a.py")
