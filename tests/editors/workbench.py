@@ -139,6 +139,15 @@ class Browser:
         self.do("see", f'.quick-input-list .monaco-list-row:has-text("{title}")')
         self.do("press", "Enter")
 
+    def notice(self, words: str) -> str:
+        """Where a notification with these words is: in the centre, since a toast may go before it is looked at."""
+        toast = f'.notification-toast:has-text("{words}")'
+        self.do("see", f'{toast}, [id="status.notifications"] .codicon-bell-dot')
+        self.command("Notifications: Show Notifications")
+        found = f'.notifications-center .monaco-list-row:has-text("{words}")'
+        self.do("see", found)
+        return found
+
     def close(self) -> None:
         assert self.process.stdin is not None
         assert self.process.stdout is not None

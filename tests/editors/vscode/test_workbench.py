@@ -22,7 +22,7 @@ def average(prices: list[float]) -> float:
     """The mean price."""
     return total(prices) / len(prices)
 '''
-TOAST = '.notification-toast:has-text("claude wants to edit")'
+ASKS = "claude wants to edit"
 STATUS = '.statusbar-item:has-text("{}")'
 
 
@@ -51,14 +51,13 @@ def test_a_person_sees_the_question_everywhere_and_answers_with_a_click(
         "    return total(prices) / len(prices)\n",
         "    if not prices:\n        return 0.0\n    return total(prices) / len(prices)\n",
     )
-    page.do("see", TOAST)
     page.do("see", STATUS.format("1 waiting"))
     page.do("see", ".squiggly-info")
     (asked,) = wait_until(beside.pending, "Neovim is asked, too")
     page.picture("vscode-question")
 
     # The diff, and Approve in its title bar. Neovim's question goes away, both show the new text.
-    page.do("click", f'{TOAST} .monaco-button:has-text("Show Diff")')
+    page.do("click", f'{page.notice(ASKS)} .monaco-button:has-text("Show Diff")')
     page.do("see", '.monaco-diff-editor .view-line:has-text("return 0.0")')
     page.do("see", '.tab:has-text("app.py: claude wants to edit app.py")')
     page.picture("vscode-diff")
@@ -133,7 +132,7 @@ def test_a_person_takes_the_hunks_that_they_want_and_remembers(
         {"find": "line 38\n", "replace": "last but two\n"},
     ]
     call = agents.call(agent, "edit", {"path": "app.py", "edits": edits})
-    page.do("click", f'{TOAST} .monaco-button:has-text("Show Diff")')
+    page.do("click", f'{page.notice(ASKS)} .monaco-button:has-text("Show Diff")')
     row = '.monaco-diff-editor .modified .view-line:has-text("{}")'
     page.do("see", row.format("second"))
     page.do("see", '.monaco-diff-editor .codelens-decoration:has-text("Leave This Hunk Out")')
@@ -166,7 +165,7 @@ def test_a_person_takes_the_hunks_that_they_want_and_remembers(
     assert len(decision["dropped"]) == 1
     assert not decision["edited"]
     assert project.text("app.py") == LINES.replace("line 2\n", "second\n").replace("line 20\n", "middle\n")
-    page.do("click", '.notification-toast:has-text("keeps it for good") .monaco-button:has-text("Show the Rule")')
+    page.do("click", f'{page.notice("keeps it for good")} .monaco-button:has-text("Show the Rule")')
     page.do("see", '.view-line:has-text("[[gate.rules]]")')
     page.do("see", '.view-line:has-text("agent = \\"claude\\"")')
 
@@ -185,8 +184,8 @@ def test_an_agents_words_are_read_as_words(new_project: Any, code_server: Any, v
     command = "echo $(trash) [look](command:workbench.action.closeWindow)"
     other = agents.edit(agent, "app.py", "line 7\n", "row 7\n")
     call = agents.call(shell, "bash", {"command": command})
-    page.do("see", '.notification-toast:has-text("echo $(trash) [look] (command:")')
-    assert page.do("count", ".notification-toast a[href], .notification-toast .notification-list-item-message a") == 0
+    page.notice("echo $(trash) [look] (command:")
+    assert page.do("count", ".notifications-center .notification-list-item-message a") == 0
     page.command("Devtools: Choose What Waits")
     page.do("see", PICK.format("echo $(trash)"))
     assert page.do("count", ".quick-input-list .codicon-trash") == 0
@@ -223,6 +222,7 @@ def test_a_thousand_wait_and_the_workbench_still_answers(
     began = time.monotonic()
     page.do("see", '.tree-explorer-viewlet-tree-view .monaco-list-row:has-text("claude wants to edit")')
     page.command("Devtools: Choose What Waits")
+    page.do("see", PICK.format("claude wants to edit"))
     page.do("type", "f77.py")
     page.do("see", PICK.format("edit f77.py"))
     page.do("press", "Enter")
@@ -250,7 +250,7 @@ def test_each_root_of_a_workspace_has_its_own_daemon(new_project: Any, code_serv
     workspace = first.base / "both.code-workspace"
     workspace.write_text(f'{{"folders": [{{"path": "{first.root}"}}, {{"path": "{second.root}"}}]}}')
     page = server.open(workspace=str(workspace))
-    wait_until(second.daemons, "the second root's daemon is started")
+    wait_until(second.daemons, "the second root's daemon is started", 60)
     # Until both are connected it spins.
     page.do("see", ".statusbar-item .codicon-shield")
     calls = []
@@ -262,12 +262,8 @@ def test_each_root_of_a_workspace_has_its_own_daemon(new_project: Any, code_serv
     page.do("see", '.quick-input-list .monaco-list-row:has-text("edit one.py")')
     page.do("see", '.quick-input-list .monaco-list-row:has-text("edit two.py")')
     page.do("press", "Escape")
-    # A toast may have gone to the centre meanwhile.
-    page.command("Notifications: Show Notifications")
     for name in ("one.py", "two.py"):
-        page.do(
-            "click", f'.notifications-center .monaco-list-row:has-text("{name}") .monaco-button:has-text("Approve")'
-        )
+        page.do("click", f'{page.notice(name)} .monaco-button:has-text("Approve")')
     for call in calls:
         assert call.result(30)["ok"]
 
@@ -292,11 +288,10 @@ def test_nothing_is_started_in_a_workspace_that_is_not_trusted(
     page.do("see", '.statusbar-item:has-text("Restricted Mode")')
     page.command("Devtools: Attach to the Daemon")
     page.command("Devtools: Show Status")
-    page.command("Notifications: Show Notifications")
-    page.do("see", '.notifications-center .monaco-list-row:has-text("not trusted")')
+    page.notice("not trusted")
     assert project.daemons() == []
     page.command("Workspaces: Manage Workspace Trust")
     page.do("click", '.workspace-trust-editor .monaco-button:has-text("Trust")')
-    wait_until(project.daemons, "the daemon is started")
+    wait_until(project.daemons, "the daemon is started", 60)
     page.do("see", STATUS.format("devtools"))
     assert not (project.base / "sprung").exists()
