@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from devtools_lsp.errors import InvalidConfigError, PolicyError
+from devtools_lsp.errors import InvalidConfigError, PolicyError, StepFailedError
 from devtools_lsp.fs.abandoned import RECORD_NAME, Abandoned
 from devtools_lsp.fs.names import JOURNAL_DIRECTORY, JOURNAL_IN_GIT
 from devtools_lsp.fs.place import (
@@ -42,6 +43,8 @@ _SLACK = 16
 """Plans beyond the retention that may gather before they are swept together."""
 _LONG_LEDGER = 1 << 20
 """Bytes of a ledger that is worth writing anew."""
+_ALONE_S = 10.0
+"""How long another process may take for one commit, or for its recovery."""
 _SESSION = re.compile(r"[0-9a-f]{16}")
 _UNBORN = re.compile(r"[0-9a-f]{16}\.new")
 _UNBORN_AGE_S = 3600.0
@@ -133,6 +136,36 @@ class Journal:
         os.close(self.descriptor)
         while self._places:
             os.close(self._places.pop())
+
+    @contextlib.contextmanager
+    def alone(self) -> Generator[None]:
+        """Keep other processes of ours from changing the tree meanwhile; what programs of others do, the swap notices.
+
+        Two that swap at once would take each other's way back for a newer file. Raises StepFailedError after some time.
+        """
+        deadline = time.monotonic() + _ALONE_S
+        while not self._only_one():
+            if time.monotonic() > deadline:
+                raise StepFailedError(
+                    f"another process of devtools-lsp has been writing in this root for {_ALONE_S:g} s; try again, or "
+                    "end it",
+                    retry="yes",
+                )
+            time.sleep(0.001)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._place, fcntl.LOCK_UN)
+
+    def _only_one(self) -> bool:
+        try:
+            fcntl.flock(self._place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # This file system has no locks: the swap alone decides, as it does between us and others.
+        return True
 
     # -- records -------------------------------------------------------------------------------------------------
 

@@ -174,7 +174,8 @@ class LocalFileSystem:
                 make_parents=make_parents,
                 witness=witness,
             )
-            transaction.commit(plan, mutations)
+            with self.journal.alone():
+                transaction.commit(plan, mutations)
 
     def _another_journal(self, lost: Journal) -> Journal:
         """Begin anew after somebody cleaned the tree, as `git clean -fdx` does: the undo is all that is lost."""
@@ -191,7 +192,7 @@ class LocalFileSystem:
         """Settle what dead processes left; call it once, before anything is written. Blocks."""
         if self.journal is None:
             return RecoveryReport()
-        with self._lock:
+        with self._lock, self.journal.alone():
             return recover(self._walk, self.journal, self._policy)
 
     async def undo_plan(self, plan: str | None = None) -> UndoPlan:

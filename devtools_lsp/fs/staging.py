@@ -21,6 +21,7 @@ from devtools_lsp.fs.walk import READ_FLAGS
 _CHUNK = 1 << 20
 _DROPPED_ATTRIBUTES = frozenset(("security.capability", "security.ima", "security.evm"))
 """Attributes that vouch for the old content."""
+_MAX_SWAPS = 256
 _DEFAULT_ACL = "system.posix_acl_default"
 
 
@@ -226,16 +227,24 @@ def place_over(staged: str, staging: int, name: str, directory: int, expected: P
 def _swap_back(staged: str, staging: int, name: str, directory: int, ours: int) -> None:
     """Give the target's name back to what had it.
 
-    If yet another file has taken our place meanwhile it is the newer one, so swapping goes on until what comes out
-    is ours. Raises StuckError when that is not possible.
+    What comes out should be ours. When it is not, somebody saved over ours meanwhile: theirs is newer than what we hold
+    and goes back in its turn, until what comes out is what we had put there ourselves. That one has lost its name to
+    somebody who never saw it, so it stays beside the newer file. Raises StuckError when that is not possible.
     """
     try:
-        for _ in range(16):
+        put, held = ours, inode_at(staged, staging)
+        for _ in range(_MAX_SWAPS):
             exchange(directory, name, staging, staged)
-            if inode_at(staged, staging) == ours:
+            out = inode_at(staged, staging)
+            if out == ours:
                 return
+            if out == put:
+                keep_beside(staged, staging, name, directory)
+                return
+            put, held = held or 0, out
     except OSError as error:
         raise StuckError(error.errno, error.strerror, name) from error
+    raise StuckError(errno.EBUSY, os.strerror(errno.EBUSY), name)
 
 
 def take_away(name: str, directory: int, aside: str, aside_directory: int, expected: Print) -> None:

@@ -23,7 +23,7 @@ from devtools_lsp.errors import (
     StepFailedError,
     StepUnavailableError,
 )
-from devtools_lsp.fs import carrying, faults, staging, syscalls
+from devtools_lsp.fs import carrying, faults, journal, staging, syscalls
 from devtools_lsp.fs.effects import net_plan
 from devtools_lsp.fs.journal import Retention
 from devtools_lsp.fs.local import LocalFileSystem
@@ -346,6 +346,46 @@ async def test_two_processes_lose_none_either(tree, opened):
     for thread in threads:
         thread.join()
     assert tree.files() == {"c": b"120"}
+
+
+async def test_a_process_that_writes_for_ever_is_not_waited_for_for_ever(tree, opened, monkeypatch):
+    monkeypatch.setattr(journal, "_ALONE_S", 0.05)
+    tree.fill({"f": b"0"})
+    first, second = opened(), opened()
+    with (
+        first.file_system.journal.alone(),
+        pytest.raises(StepFailedError, match="another process of devtools-lsp") as refused,
+    ):
+        await write(second, "f", b"1")
+    assert refused.value.retry == "yes"
+    await write(second, "f", b"1")
+    assert tree.files() == {"f": b"1"}
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_saves_during_the_way_back_end_with_the_last_one(tree, opened, monkeypatch, times):
+    """The swap took out a person's save, and while it is put back they save again and again: none of it is lost."""
+    tree.fill({"f": b"0"})
+    handle = opened()
+    exchange, count = staging.exchange, []
+
+    def save(data: bytes) -> None:
+        (tree.root / "editor.tmp").write_bytes(data)
+        os.rename(tree.root / "editor.tmp", tree.root / "f")
+
+    def exchanging(*arguments):
+        if len(count) <= times:
+            save(b"save %d" % len(count))
+            count.append(True)
+        return exchange(*arguments)
+
+    monkeypatch.setattr(staging, "exchange", exchanging)
+    with pytest.raises(ConflictError):
+        await write(handle, "f", b"ours", expect=sha256(b"0"))
+    files = tree.files()
+    assert files["f"] == b"save %d" % times
+    # The one that was in our hand when the next was made nobody had replaced knowingly.
+    assert [data for path, data in files.items() if path.endswith(".kept")] == [b"save %d" % (times - 1)]
 
 
 # -- lists of mutations ------------------------------------------------------------------------------------------
