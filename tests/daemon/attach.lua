@@ -9,7 +9,11 @@ end
 local asked = {}
 vim.ui.select = function(items, options, choose)
   asked[#asked + 1] = { kind = options.kind, prompt = options.prompt }
-  choose(items[1], 1)
+  for index, item in ipairs(items) do
+    local title = options.format_item and options.format_item(item) or item.title or item
+    if vim.startswith(title, "Approve") then return choose(item, index) end
+  end
+  choose(nil, nil)
 end
 
 vim.cmd("filetype on")
