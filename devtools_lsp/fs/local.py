@@ -27,6 +27,8 @@ from devtools_lsp.ports import Access, Cancellation, DirectoryEntry, FileStat, M
 
 _T = TypeVar("_T")
 _READERS = 3
+_IN_A_ROW = 8
+"""How many questions are answered on the loop before a thread answers one."""
 
 
 class LocalFileSystem:
@@ -57,6 +59,7 @@ class LocalFileSystem:
         self.disk = LocalDisk(self._walk, symlinks, policy)
         self._policy = policy
         self._lock = threading.Lock()
+        self._in_a_row = 0
         self._readers = Workers(_READERS, "devtools-lsp-read")
         self._changer = Workers(1, "devtools-lsp-write")
 
@@ -86,7 +89,7 @@ class LocalFileSystem:
 
     async def read(self, path: str) -> bytes:
         """A regular file's bytes; raises FileNotFoundError, PolicyError for secrets, links out and devices."""
-        if self.disk.nearby.has(path) and (small := self.disk.read_small(path)) is not None:
+        if self._here(path) and (small := self.disk.read_small(path)) is not None:
             return small
         return await self._hop(lambda: self.disk.read(path))
 
@@ -107,7 +110,7 @@ class LocalFileSystem:
 
         Returns what each path is, None for an absence.
         """
-        if self.disk.nearby.has(*(path for path, _ in paths)):
+        if self._here(*(path for path, _ in paths)):
             return self.disk.examine_many(paths)
         return await self._hop(lambda: self.disk.examine_many(paths))
 
@@ -243,6 +246,14 @@ class LocalFileSystem:
             return None
 
     # -- threads -------------------------------------------------------------------------------------------------
+
+    def _here(self, *paths: str) -> bool:
+        """Whether to answer on the loop; now and then no, so that it gets its turn among many questions."""
+        if self._in_a_row >= _IN_A_ROW or not self.disk.nearby.has(*paths):
+            self._in_a_row = 0
+            return False
+        self._in_a_row += 1
+        return True
 
     async def _hop(self, work: Callable[[], _T]) -> _T:
         return await self._readers.submit(work)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from devtools_lsp.core.diagnostics import Diagnostic, notice
 from devtools_lsp.core.workspace import DiskFile, FileText, sha256
 from devtools_lsp.errors import BadArgumentError, PolicyError, StepFailedError, WorkspaceBoundsError
-from devtools_lsp.paths import PathPattern, is_pattern, parent_of
+from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline.parts import Bounds, PipelineParts
 from devtools_lsp.ports import FileKind, FileStat
 from devtools_lsp.text import NotTextError, decode
@@ -119,7 +119,16 @@ async def resolve(
         path = await parts.gauntlet.screen(literal, "read")
         stats[path] = await stat_file(parts, path)
         spelled.add(path)
-    _check_bound(len(stats), parts.bounds.max_files, "max_files", None, f"{len(stats)} files are named", "files")
+    if len(stats) > parts.bounds.max_files:
+        beyond = list(stats)[parts.bounds.max_files]
+        _check_bound(
+            len(stats),
+            parts.bounds.max_files,
+            "max_files",
+            beyond,
+            f"{len(stats)} files are named, with {beyond}",
+            "files",
+        )
     for path, stat in stats.items():
         _check_depth(path, parts.bounds)
         _check_bound(
@@ -131,10 +140,7 @@ async def resolve(
             "bytes",
             _READ_A_WINDOW if path in spelled else f"{_NARROWER}{_READ_A_WINDOW}",
         )
-    total = sum(stat.size for stat in stats.values())
-    _check_bound(
-        total, parts.bounds.max_total_bytes, "max_total_bytes", None, f"the files have {total} bytes in all", "bytes"
-    )
+    _check_total({path: stat.size for path, stat in stats.items()}, parts.bounds)
     return Resolved(tuple(sorted(stats)), stats, skipped.notices(), by_pattern, frozenset(spelled))
 
 
@@ -208,7 +214,7 @@ async def load(parts: PipelineParts, resolved: Resolved, targets: Sequence[str],
     files: dict[str, DiskFile] = {}
     not_text: list[str] = []
     optional = resolved.patterned.difference(named)
-    total = 0
+    sizes: dict[str, int] = {}
     for path, data in (await _read_all(parts, targets)).items():
         _check_bound(
             len(data),
@@ -219,16 +225,14 @@ async def load(parts: PipelineParts, resolved: Resolved, targets: Sequence[str],
             "bytes",
             _READ_A_WINDOW,
         )
-        total += len(data)
+        sizes[path] = len(data)
         try:
             files[path] = decode_file(path, data)
         except BadArgumentError:
             if path not in optional:
                 raise
             not_text.append(path)
-    _check_bound(
-        total, parts.bounds.max_total_bytes, "max_total_bytes", None, f"the files have {total} bytes in all", "bytes"
-    )
+    _check_total(sizes, parts.bounds)
     for pattern, found in resolved.by_pattern.items():
         if found.issubset(not_text):
             shown = ", ".join(sorted(found)[:5]) + (" …" if len(found) > 5 else "")
@@ -307,7 +311,7 @@ async def _expand(parts: PipelineParts, pattern: PathPattern, skipped: _Skipped)
                 parts.bounds.max_files,
                 "max_files",
                 path,
-                f"pattern {pattern.text!r} matches more than {parts.bounds.max_files} files",
+                f"pattern {pattern.text!r} matches at least {len(names)} files, with {path}",
                 "files",
             )
     readable = await _screen_each(parts, names, skipped)
@@ -380,10 +384,22 @@ def _check_depth(path: str, bounds: Bounds) -> None:
     depth = path.count("/") + 1
     if depth > bounds.max_depth:
         raise WorkspaceBoundsError(
-            f"bound max_depth: {parent_of(path) or path} is {depth} levels deep and at most {bounds.max_depth} are "
+            f"bound max_depth: {path} is {depth} levels deep and at most {bounds.max_depth} are "
             "allowed; name files that are nearer to the root",
             path=path,
         )
+
+
+def _check_total(sizes: Mapping[str, int], bounds: Bounds) -> None:
+    total = sum(sizes.values())
+    if total <= bounds.max_total_bytes:
+        return
+    passed = 0
+    for path in sorted(sizes):
+        passed += sizes[path]
+        if passed > bounds.max_total_bytes:
+            found = f"the files have {total} bytes in all, and {path} is the first beyond"
+            _check_bound(total, bounds.max_total_bytes, "max_total_bytes", path, found, "bytes")
 
 
 def _check_bound(number: int, bound: int, name: str, path: str | None, found: str, unit: str, remedy: str = "") -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from devtools_lsp.core.changeset import FileChange
 from devtools_lsp.core.diagnostics import Diagnostic
-from devtools_lsp.core.hunks import choose_hunks, hunks_between, hunks_from_spans
+from devtools_lsp.core.hunks import changed_ranges, choose_hunks, hunks_between, hunks_from_spans
 from devtools_lsp.core.result import ChangeKind, Normalized
 from devtools_lsp.core.workspace import FileText, Workspace
 from devtools_lsp.errors import BadArgumentError
-from devtools_lsp.ports import Decision
+from devtools_lsp.ports import Decision, LandedFile
 from devtools_lsp.text import UTF8_LF, Span, TextPolicy, to_lf
 
 
@@ -52,6 +52,14 @@ class Proposed:
         else:
             hunks = hunks_between(old, new, path=self.path)
         return FileChange(path=self.path, kind=self.kind, base_hash=self.base_hash, hunks=hunks, from_=self.source)
+
+    def to_landed_file(self) -> LandedFile:
+        """The form that is announced: which lines of the file, as it then is, have changed."""
+        ranges: list[tuple[int, int]] = []
+        if self.after is not None:
+            old = self.before.text if self.before is not None else ""
+            ranges = changed_ranges(old, self.after.text if self.spans is None else self.spans)
+        return LandedFile(path=self.path, kind=self.kind, from_=self.source, ranges=tuple(ranges))
 
 
 @dataclass(frozen=True, slots=True)

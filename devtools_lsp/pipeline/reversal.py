@@ -14,7 +14,6 @@ import msgspec
 
 from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.diagnostics import notice
-from devtools_lsp.core.hunks import changed_ranges
 from devtools_lsp.core.result import Change, Result, Written
 from devtools_lsp.core.workspace import DiskFile, Workspace
 from devtools_lsp.errors import BadArgumentError, DevToolsError, StepUnavailableError
@@ -24,7 +23,7 @@ from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.preview import diff_of
 from devtools_lsp.pipeline.proposal import Proposal, Proposed
-from devtools_lsp.ports import Decision, LandedFile, Mutation
+from devtools_lsp.ports import Decision, Mutation
 
 
 class Undoing(Protocol):
@@ -94,7 +93,7 @@ async def _reversal(
     written = written_of(mutations)
 
     async def preview() -> Preview:
-        return diff_of(parts, proposal)
+        return await off_loop(proposal.weight, lambda: diff_of(parts, proposal))
 
     async def decided(decision: Decision) -> Reversal:
         if not decision.edited and not decision.dropped:
@@ -109,7 +108,7 @@ async def _reversal(
         changes=await off_loop(proposal.weight, lambda: _counted(parts, written, entries)),
         preview=preview,
         decided=decided,
-        landed=tuple(_landed(entry) for entry in entries),
+        landed=await off_loop(proposal.weight, lambda: tuple(entry.to_landed_file() for entry in entries)),
         kept=undoing.conflicts,
     )
     return reversal
@@ -183,10 +182,3 @@ def _counted(parts: PipelineParts, written: Sequence[Written], entries: Sequence
             change = msgspec.structs.replace(change, added=added, removed=removed)
         found.append(change)
     return tuple(found)
-
-
-def _landed(entry: Proposed) -> LandedFile:
-    ranges: tuple[tuple[int, int], ...] = ()
-    if entry.after is not None:
-        ranges = tuple(changed_ranges(entry.before.text if entry.before else "", entry.after.text))
-    return LandedFile(entry.path, entry.kind, entry.source, ranges)

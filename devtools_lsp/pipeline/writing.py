@@ -7,17 +7,17 @@ recorded as it lands. The mutations themselves are the gauntlet's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from devtools_lsp.core.hunks import changed_ranges
 from devtools_lsp.core.renames import plan_renames
 from devtools_lsp.core.result import Normalized, Written
 from devtools_lsp.core.workspace import DiskFile, FileText, Workspace, sha256
 from devtools_lsp.errors import BadArgumentError, ConflictError, DevToolsError, StepUnavailableError
+from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.proposal import Proposal, Proposed
-from devtools_lsp.ports import LandedFile, Mutation, Permit, PlanIdentity
+from devtools_lsp.ports import Mutation, Permit, PlanIdentity
 from devtools_lsp.text import UTF8_LF, TextPolicy
 
 
@@ -188,6 +188,7 @@ async def land(
     """
     if not plan.mutations:
         return
+    announce = await _announcement(parts, who, step, plan)
     require_clean_buffers(parts, step, plan.targets)
     # A cycle of renames passes through a name that nobody authored; it belongs to the approved moves.
     covered = replace(permit, may_create=(*permit.may_create, *plan.passing))
@@ -203,12 +204,22 @@ async def land(
     except asyncio.CancelledError:
         if len(raw) == len(plan.mutations):
             landing.written.extend(plan.written)
-            _announce(parts, who, step, plan)
+            announce()
         else:
             landing.written.extend(_written_of(mutation, plan) for mutation in raw)
         raise
     landing.written.extend(plan.written)
-    _announce(parts, who, step, plan)
+    announce()
+
+
+async def _announcement(parts: PipelineParts, who: PlanIdentity, step: str, plan: WritePlan) -> Callable[[], None]:
+    """What tells that a plan landed, with the ranges found beforehand: from the commit on nothing may wait."""
+    observer = parts.observer
+    if observer is None:
+        return lambda: None
+    weight = Proposal(plan.settled, plan.entries).weight
+    files = await off_loop(weight, lambda: [entry.to_landed_file() for entry in plan.entries])
+    return lambda: observer.landed(who, step, files, plan.written)
 
 
 def _name_stranded(error: DevToolsError, plan: WritePlan, raw: Sequence[Mutation]) -> None:
@@ -219,28 +230,6 @@ def _name_stranded(error: DevToolsError, plan: WritePlan, raw: Sequence[Mutation
         if name in arrived and name not in left:
             error.message += f"; {arrived[name]} was left under the name {name}"
             error.args = (error.message,)
-
-
-def _announce(parts: PipelineParts, who: PlanIdentity, step: str, plan: WritePlan) -> None:
-    if parts.observer is None:
-        return
-    files = [
-        LandedFile(
-            path=entry.path,
-            kind=entry.kind,
-            from_=entry.source,
-            ranges=()
-            if entry.after is None
-            else tuple(
-                changed_ranges(
-                    entry.before.text if entry.before else "",
-                    entry.after.text if entry.spans is None else entry.spans,
-                )
-            ),
-        )
-        for entry in plan.entries
-    ]
-    parts.observer.landed(who, step, files, plan.written)
 
 
 def _written_of(mutation: Mutation, plan: WritePlan) -> Written:

@@ -339,20 +339,24 @@ async def test_a_file_that_is_too_large_and_that_a_pattern_brings_is_told_with_t
 
 @clause("3.5")
 @pytest.mark.parametrize(
-    ("bounds", "named", "numbers"),
+    ("bounds", "named", "numbers", "file"),
     [
-        (Bounds(max_files=2), "max_files", ["2"]),
-        (Bounds(max_bytes_per_file=10), "max_bytes_per_file", ["10", "20"]),
-        (Bounds(max_total_bytes=50), "max_total_bytes", ["50", "60"]),
-        (Bounds(max_depth=2), "max_depth", ["2", "3"]),
+        (Bounds(max_files=2), "max_files", ["2", "3"], "d/e/c.txt"),
+        (Bounds(max_bytes_per_file=10), "max_bytes_per_file", ["10", "20"], "a.txt"),
+        (Bounds(max_total_bytes=50), "max_total_bytes", ["50", "60"], "d/e/c.txt"),
+        (Bounds(max_depth=2), "max_depth", ["2", "3"], "d/e/c.txt"),
     ],
 )
-async def test_crossing_a_bound_says_which_and_by_how_much(scene: Scene, bounds: Bounds, named: str, numbers):
+async def test_crossing_a_bound_says_which_file_crosses_it_and_by_how_much(
+    scene: Scene, bounds: Bounds, named: str, numbers: list[str], file: str
+):
     scene.options["bounds"] = bounds
     scene.put({"a.txt": "x" * 20, "b.txt": "x" * 20, "d/e/c.txt": "x" * 20})
     error = await scene.refused(scene.plan(["**/*.txt"], op("write")), "E_DEV_WORKSPACE_BOUNDS")
     assert named in error.message
     assert all(number in error.message for number in numbers), error.message
+    assert error.path == file
+    assert file in error.message
     assert error.retry == "withLess"
     assert scene.gate.steps == []
 

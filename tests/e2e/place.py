@@ -63,6 +63,7 @@ class Place:
     base: Path
     root: Path
     env: dict[str, str]
+    program: list[str | Path] = field(default_factory=lambda: [PROGRAM])
     process: subprocess.Popen[str] | None = None
     socket: str = ""
     wires: list[Wire] = field(default_factory=list)
@@ -99,7 +100,7 @@ class Place:
 
     def start(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--root", self.root, *arguments],
+            [*self.program, "serve", "--root", self.root, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

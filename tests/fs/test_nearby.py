@@ -111,3 +111,12 @@ def test_a_mount_that_is_no_disk_is_not_near():
         known.note("version", trail)
     assert not known.has("version")
     walk.close()
+
+
+async def test_the_loop_gets_its_turn_among_many_questions(local: Opened, threads: list[str]):
+    files = local()
+    await files.examine_many([("sub/a.txt", "read")])
+    for _ in range(100):
+        await files.read("sub/a.txt")
+    assert 8 <= threads.count("thread") <= 20
+    files.close()
