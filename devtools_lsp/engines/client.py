@@ -34,6 +34,8 @@ MESSAGES_PER_TURN = 64
 MAX_FAULTS = 8
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 MAX_PUSHED_DOCUMENTS = 4096
+NO_TIME_S = 0.001
+"""What a question may take whose deadline has passed already."""
 
 METHOD_NOT_FOUND = -32601
 CONTENT_MODIFIED = -32801
@@ -131,7 +133,8 @@ class Connection:
             self._give_up(number)
             if self._silent_since is None:
                 self._silent_since = time.monotonic() - timeout_s
-            raise ServerTimeoutError(f"{method} was not answered within {timeout_s:.3g} s") from error
+            told = f"was not answered within {timeout_s:.3g} s" if timeout_s > NO_TIME_S else "found no time left"
+            raise ServerTimeoutError(f"{method} {told}") from error
         except asyncio.CancelledError:
             self._give_up(number)
             raise

@@ -46,6 +46,10 @@ class DaemonFailedError(Exception):
     """The daemon could not be started, ended, or refused; the message says how."""
 
 
+class DaemonRestsError(DaemonFailedError):
+    """The daemon failed and is given some time before it is started again."""
+
+
 class _Status(msgspec.Struct, frozen=True):
     connection_name: str
 
@@ -312,7 +316,7 @@ class DmypyEngine:
         await self._stop()
         wait_s = self._not_before - time.monotonic()
         if wait_s > 0:
-            raise DaemonFailedError(f"{self.reason}; it is tried again in {wait_s:.0f} s")
+            raise DaemonRestsError(f"{self.reason}; it is tried again in {wait_s:.0f} s")
         located = locate_server(self.spec, self._home)
         if located is None:
             raise DaemonFailedError(f"{self.spec.command[0]} is not installed; {self.spec.remedy}")
@@ -364,7 +368,8 @@ class DmypyEngine:
             reason = "the engine did not answer before the deadline"
             return not_judged(tuple(Pending(reason=reason, path=path) for path in call.paths if self._handles(path)))
         except (DaemonFailedError, LaunchError) as error:
-            raise StepFailedError(f"{self.spec.id}: {error}", step=call.step, retry="no") from error
+            again = isinstance(error, DaemonRestsError)
+            raise StepFailedError(f"{self.spec.id}: {error}", step=call.step, retry="yes" if again else "no") from error
 
     async def _twice(self, work: Callable[[float], Awaitable[T]], deadline: float) -> T:
         try:

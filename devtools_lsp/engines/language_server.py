@@ -25,7 +25,13 @@ from devtools_lsp.engines.judging import Answers, Judge
 from devtools_lsp.engines.locate import nearest
 from devtools_lsp.engines.reports import syntax_problems
 from devtools_lsp.engines.rewriting import fix_all, format_document
-from devtools_lsp.engines.server import EngineBusyError, EngineClosedError, EngineUnavailableError, LanguageServer
+from devtools_lsp.engines.server import (
+    EngineBusyError,
+    EngineClosedError,
+    EngineRestsError,
+    EngineUnavailableError,
+    LanguageServer,
+)
 from devtools_lsp.engines.session import NotOfferedError, Session
 from devtools_lsp.engines.shadow_server import ShadowServer
 from devtools_lsp.engines.warming import Warmer
@@ -242,7 +248,7 @@ class LanguageServerEngine:
             except ServerGoneError as error:
                 died = str(error)
             except EngineUnavailableError as error:
-                again = isinstance(error, EngineClosedError)
+                again = isinstance(error, EngineClosedError | EngineRestsError)
                 raise StepFailedError(str(error), step=call.step, retry="yes" if again else "no") from error
         raise StepFailedError(f"{self._id} died twice during this call: {died}", step=call.step, retry="yes")
 

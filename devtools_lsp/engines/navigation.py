@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import msgspec
 
-from devtools_lsp.engines.client import ServerRefusedError
+from devtools_lsp.engines.client import NO_TIME_S, ServerRefusedError
 from devtools_lsp.engines.messages import DocumentSymbol, Location, Position
 from devtools_lsp.engines.session import Session
 
@@ -28,7 +28,7 @@ async def symbols_of(session: Session, path: str, *, deadline: float) -> list[Do
                 "textDocument/documentSymbol",
                 {"textDocument": {"uri": session.uri(path)}},
                 _SYMBOLS,
-                timeout_s=max(deadline - time.monotonic(), 0.001),
+                timeout_s=max(deadline - time.monotonic(), NO_TIME_S),
             )
             or []
         )
@@ -51,7 +51,7 @@ async def files_referring_to(session: Session, path: str, position: Position, *,
                     "context": {"includeDeclaration": False},
                 },
                 _LOCATIONS,
-                timeout_s=max(deadline - time.monotonic(), 0.001),
+                timeout_s=max(deadline - time.monotonic(), NO_TIME_S),
             )
             or []
         )

@@ -9,6 +9,7 @@ import time
 
 import msgspec
 
+from devtools_lsp.engines.client import NO_TIME_S
 from devtools_lsp.engines.messages import CodeAction, TextEdit, WorkspaceEdit
 from devtools_lsp.engines.positions import TextPositions
 from devtools_lsp.engines.session import Session
@@ -32,7 +33,7 @@ async def format_document(session: Session, path: str, *, deadline: float) -> st
         "textDocument/formatting",
         {"textDocument": {"uri": session.uri(path)}, "options": {"tabSize": 4, "insertSpaces": True}},
         _EDITS,
-        timeout_s=max(deadline - time.monotonic(), 0.001),
+        timeout_s=max(deadline - time.monotonic(), NO_TIME_S),
     )
     return _edited(session, document.text, edits) if edits is not None else None
 
@@ -65,7 +66,7 @@ async def _fix_once(session: Session, path: str, kind: str, deadline: float) -> 
             "context": {"diagnostics": [], "only": [kind], "triggerKind": 1},
         },
         _ACTIONS,
-        timeout_s=max(deadline - time.monotonic(), 0.001),
+        timeout_s=max(deadline - time.monotonic(), NO_TIME_S),
     )
     changed = False
     for action in actions or []:
@@ -87,7 +88,7 @@ async def _resolve(session: Session, action: CodeAction, deadline: float) -> Wor
         "codeAction/resolve",
         {key: value for key, value in msgspec.to_builtins(action).items() if value is not None},
         _ACTION,
-        timeout_s=max(deadline - time.monotonic(), 0.001),
+        timeout_s=max(deadline - time.monotonic(), NO_TIME_S),
     )
     return resolved.edit
 

@@ -44,6 +44,10 @@ class EngineClosedError(EngineUnavailableError):
     """The engine was taken out of the configuration, or given other settings, while it was asked."""
 
 
+class EngineRestsError(EngineUnavailableError):
+    """The engine failed and is given some time before it is started again."""
+
+
 class EngineBusyError(Exception):
     """The deadline came while the engine was still starting, or served another plan."""
 
@@ -125,7 +129,7 @@ class LanguageServer:
         if self._starting is None:
             wait = self._not_before - time.monotonic()
             if wait > PATIENCE_S:
-                raise EngineUnavailableError(
+                raise EngineRestsError(
                     f"{self.spec.id} is not available: {self.reason}; it is tried again in {wait:.0f} s"
                 )
             if wait > max(deadline - time.monotonic(), 0):

@@ -48,6 +48,7 @@ async def test_a_server_that_cannot_start_fails_each_call_soon(
             await scene.run("check", "a.py")
         assert time.monotonic() - started < 5
         assert why in failure.value.message
+        assert failure.value.retry == ("yes" if "tried again in" in failure.value.message else "no")
     assert len([event for event in scene.events if event[1] == "failed"]) <= 6
     (status,) = scene.registry.status()
     assert status.state in ("restarting", "failed")
