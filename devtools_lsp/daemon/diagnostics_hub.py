@@ -76,6 +76,7 @@ class DiagnosticsHub:
         self._sinks: dict[Sink, set[str]] = {}
         self._versions: dict[str, int] = {}
         self._stale: dict[str, None] = {}
+        self._news = False
         self._publishing: asyncio.Task[None] | None = None
         self._due: dict[str, _Due] = {}
         self._rejudging: asyncio.Task[None] | None = None
@@ -159,6 +160,17 @@ class DiagnosticsHub:
         """An editor is gone."""
         self._sinks.pop(sink, None)
 
+    def opened(self, sink: Sink, path: str) -> None:
+        """An editor has opened a file: it is told once more what there is, also that there is nothing.
+
+        Some clients drop what was published while a file was closed, others keep what they showed before it was
+        closed and opened again.
+        """
+        published = self._sinks.get(sink)
+        if published is not None and not sink.pulls:
+            published.add(path)
+            self._publish_soon(path)
+
     def shown_paths(self) -> list[str]:
         """Every file with something to show."""
         return sorted({*self._findings.paths(), *self._marks})
@@ -198,8 +210,12 @@ class DiagnosticsHub:
     def _republish(self, paths: Iterable[str]) -> None:
         for path in sorted(paths):
             self._versions[path] = self._versions.get(path, 0) + 1
-            self._stale[path] = None
-        if self._stale and self._publishing is None and not self._closed:
+            self._news = True
+            self._publish_soon(path)
+
+    def _publish_soon(self, path: str) -> None:
+        self._stale[path] = None
+        if self._publishing is None and not self._closed:
             self._publishing = asyncio.get_running_loop().create_task(self._publish_all())
 
     async def _publish_all(self) -> None:
@@ -214,9 +230,11 @@ class DiagnosticsHub:
                 except Exception:
                     _log.exception("the diagnostics of %s could not be published", path)
                 await asyncio.sleep(0)
-            for sink in list(self._sinks):
-                if sink.pulls:
-                    sink.refresh()
+            if self._news:
+                self._news = False
+                for sink in list(self._sinks):
+                    if sink.pulls:
+                        sink.refresh()
         finally:
             self._publishing = None
 

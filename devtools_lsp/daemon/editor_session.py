@@ -169,6 +169,7 @@ class EditorSession:
         path = self._uris.from_lsp_uri(document.uri)
         if path is not None:
             self._rooms.buffers.opened(self, path, document.text, document.version, self._encoding)
+            self._rooms.hub.opened(self, path)
 
     def changed(self, params: types.DidChangeTextDocumentParams) -> None:
         """Changes in the order in which they were made."""

@@ -94,6 +94,27 @@ async def test_deny_with_a_note_and_remember_by_command(daemon: Any, eventually:
     assert (await daemon.gate.edit("a.py", "three\n").task).by == "rule"
 
 
+async def test_a_file_that_is_opened_is_told_once_more_what_there_is_and_that_there_is_nothing(
+    daemon: Any, eventually: Any
+):
+    """Some clients drop what was published of a closed file, others keep it when it is opened again."""
+    daemon.gate.put({"a.py": "one\n", "b.py": "one\n"})
+    editor = await daemon.editor()
+    daemon.gate.edit("a.py", "two\n")
+    await mark_on(daemon, editor, "a.py", eventually)
+
+    def published(path: str) -> list[int]:
+        told = editor.told("textDocument/publishDiagnostics")
+        return [len(params["diagnostics"]) for params in told if params["uri"] == editor.uri(path)]
+
+    before = len(published("a.py"))
+    editor.open("a.py")
+    await eventually(lambda: len(published("a.py")) > before)
+    assert published("a.py")[-1] == 1
+    editor.open("b.py")
+    await eventually(lambda: published("b.py") == [0])
+
+
 async def test_an_editor_without_action_literals_gets_commands(daemon: Any, eventually: Any):
     daemon.gate.put({"a.py": "one\n"})
     editor = await daemon.editor(capabilities={"textDocument": {"codeAction": {}}})

@@ -141,11 +141,12 @@ class Browser:
 
     def notice(self, words: str) -> str:
         """Where a notification with these words is: in the centre, since a toast may go before it is looked at."""
-        toast = f'.notification-toast:has-text("{words}")'
-        self.do("see", f'{toast}, [id="status.notifications"] .codicon-bell-dot')
-        self.command("Notifications: Show Notifications")
         found = f'.notifications-center .monaco-list-row:has-text("{words}")'
-        self.do("see", found)
+        toast = f'.notification-toast:has-text("{words}")'
+        self.do("see", f'{toast}, {found}, [id="status.notifications"] .codicon-bell-dot')
+        if self.do("count", found) == 0:
+            self.command("Notifications: Show Notifications")
+            self.do("see", found)
         return found
 
     def close(self) -> None:

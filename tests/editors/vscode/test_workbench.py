@@ -109,6 +109,7 @@ def test_a_person_sees_the_question_everywhere_and_answers_with_a_click(
 
 
 LINES = "".join(f"line {number}\n" for number in range(1, 41))
+LONG = "".join(f"line {number}\n" for number in range(1, 101))
 PICK = '.quick-input-list .monaco-list-row:has-text("{}")'
 TITLE = '.editor-actions .action-label[aria-label^="{}"]'
 
@@ -118,7 +119,7 @@ def test_a_person_takes_the_hunks_that_they_want_and_remembers(
     new_project: Any, code_server: Any, vsix: Path, wait_until: Any
 ):
     """I5: what is written is what stands at the right side when it is approved."""
-    project = new_project({"app.py": LINES})
+    project = new_project({"app.py": LONG})
     server = code_server(project, **{"diffEditor.codeLens": True})
     server.install(vsix)
     server.start()
@@ -128,8 +129,8 @@ def test_a_person_takes_the_hunks_that_they_want_and_remembers(
     agent = agents.connect()
     edits = [
         {"find": "line 2\n", "replace": "second\n"},
-        {"find": "line 20\n", "replace": "middle\n"},
-        {"find": "line 38\n", "replace": "last but two\n"},
+        {"find": "line 50\n", "replace": "middle\n"},
+        {"find": "line 98\n", "replace": "last but two\n"},
     ]
     call = agents.call(agent, "edit", {"path": "app.py", "edits": edits})
     page.do("click", f'{page.notice(ASKS)} .monaco-button:has-text("Show Diff")')
@@ -139,19 +140,21 @@ def test_a_person_takes_the_hunks_that_they_want_and_remembers(
 
     # From the list in the title bar: what is not checked is not written, and is seen to be gone.
     page.do("click", TITLE.format("Choose Hunks"))
-    page.do("see", PICK.format("app.py:38"))
+    page.do("see", PICK.format("app.py:98"))
     page.do("see", PICK.format("+last but two"))
-    page.do("click", PICK.format("app.py:38"))
+    page.do("click", PICK.format("app.py:98"))
     page.picture("vscode-hunks")
     page.do("press", "Enter")
     page.do("see", '.monaco-diff-editor .codelens-decoration:has-text("Take This Hunk Again")')
     # At the hunk itself: by a click, and by keys at the cursor.
-    page.do("click", row.format("left out: +1 -1"))
+    page.do("click", row.format("line 97"))
     page.do("press", "Control+Home")
     page.do("see", row.format("second"))
     page.do("click", '.monaco-diff-editor .codelens-decoration:has-text("Leave This Hunk Out")')
     page.do("miss", row.format("second"))
-    page.do("click", row.format("left out: +1 -1"))
+    page.do("click", row.format("line 7"))
+    page.do("press", "Control+Home")
+    page.do("press", "ArrowDown")
     page.do("press", "Control+k")
     page.do("press", "h")
     page.do("see", row.format("second"))
@@ -164,7 +167,7 @@ def test_a_person_takes_the_hunks_that_they_want_and_remembers(
     decision = call.result(30)["decision"]
     assert len(decision["dropped"]) == 1
     assert not decision["edited"]
-    assert project.text("app.py") == LINES.replace("line 2\n", "second\n").replace("line 20\n", "middle\n")
+    assert project.text("app.py") == LONG.replace("line 2\n", "second\n").replace("line 50\n", "middle\n")
     page.do("click", f'{page.notice("keeps it for good")} .monaco-button:has-text("Show the Rule")')
     page.do("see", '.view-line:has-text("[[gate.rules]]")')
     page.do("see", '.view-line:has-text("agent = \\"claude\\"")')
