@@ -76,20 +76,23 @@ class Chaos:
 
 
 class ChaosAgent:
-    """An agent that does one thing after the other; a connection of its own for each life of the daemon."""
+    """An agent that does one thing after the other; a connection of its own for each life of the daemon.
 
-    def __init__(self, chaos: Chaos, name: str, *, undoes: bool) -> None:
+    One that `takes` also undoes, and deletes: neither says which content it means to take.
+    """
+
+    def __init__(self, chaos: Chaos, name: str, *, takes: bool = True) -> None:
         self.chaos = chaos
         self.name = name
         self.source = random.Random(f"{chaos.seed} {name}")
-        self.undoes = undoes
+        self.takes = takes
 
     def live(self) -> None:
         """Work until the daemon dies or everybody stops."""
         try:
             agent = self.chaos.daemon.agent()
             while not self.chaos.stop.is_set():
-                deeds = [self.edit, self.edit, self.patch, self.patch, self.patch, *[self.undo] * self.undoes]
+                deeds = [self.edit, self.edit, self.patch, self.patch, self.patch, *[self.undo] * self.takes]
                 self.source.choice(deeds)(agent)
         except (Gone, OSError):
             return
@@ -128,7 +131,7 @@ class ChaosAgent:
             if old is None:
                 lines += [f"*** Add File: {path}", *body]
                 puts[path] = new
-            elif self.source.random() < 0.25:
+            elif self.takes and self.source.random() < 0.25:
                 lines += [f"*** Delete File: {path}"]
                 puts[path] = None
             else:

@@ -78,8 +78,8 @@ def test_agents_an_editor_undo_and_kills(daemon, seed, seconds):
     daemon.put({path: whole(f"start.{number}.7") for number, path in enumerate(PATHS)})
     chaos = Chaos(daemon, seed)
     actors = [
-        ChaosAgent(chaos, "one", undoes=True).live,
-        ChaosAgent(chaos, "two", undoes=True).live,
+        ChaosAgent(chaos, "one").live,
+        ChaosAgent(chaos, "two").live,
         Editor(chaos).live,
     ]
     run(chaos, actors, seconds=seconds, wanted=("done", "refused", "undone", "editor"))
@@ -91,8 +91,8 @@ def test_no_save_of_a_person_is_lost(daemon, seed, seconds):
     daemon.put({path: whole(f"start.{number}.7") for number, path in enumerate(PATHS)})
     chaos = Chaos(daemon, seed)
     actors = [
-        ChaosAgent(chaos, "one", undoes=False).live,
-        ChaosAgent(chaos, "two", undoes=False).live,
+        ChaosAgent(chaos, "one", takes=False).live,
+        ChaosAgent(chaos, "two", takes=False).live,
         Editor(chaos, takes=False).live,
     ]
     run(chaos, actors, seconds=seconds, wanted=("done", "refused", "editor"))
