@@ -67,8 +67,6 @@ _OPTIONS = frozenset(
 _OBSERVER = ("gate_answered", "landed", "judged", "failed")
 _CLOCK = ("time", "monotonic", "sleep")
 
-Engines = Sequence[DevEngine] | Callable[[], Sequence[DevEngine]]
-
 
 def create_dev_pipeline(**options: Any) -> DevPipeline:
     """A pipeline over an embedder's own parts (SPEC 3.0).

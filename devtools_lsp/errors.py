@@ -65,13 +65,6 @@ class Match(TypedDict):
     line: int
 
 
-class WrittenFile(TypedDict, total=False):
-    """A mutation that reached the disk before a failure: `path` and `kind` always, `from` for a move."""
-
-    path: str
-    kind: str
-
-
 class DevToolsError(Exception):
     """Base of the taxonomy. `code` is stable; `message` is for a model or a person and says what to do.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from devtools_lsp.cli.reference import DOCUMENT, ENGINE_KEYS, RULE_KEYS, described_engine_keys, render_reference
+import msgspec
+
+from devtools_lsp.cli.reference import DOCUMENT, ENGINE_KEYS, RULE_KEYS, render_reference
 from devtools_lsp.config import FileModel
+from devtools_lsp.engines.spec import EngineSpec
 from devtools_lsp.pipeline.rule_tables import RULE_TABLE_KEYS
 
 
@@ -13,7 +16,8 @@ def test_the_page_is_fresh():
 
 
 def test_every_engine_key_has_words():
-    assert set(ENGINE_KEYS) == described_engine_keys()
+    # The table's name is the id, and a preset says itself whether it is tested.
+    assert set(ENGINE_KEYS) == {field.encode_name for field in msgspec.structs.fields(EngineSpec)} - {"id", "tested"}
 
 
 def test_every_rule_key_has_words():

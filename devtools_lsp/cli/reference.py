@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
@@ -22,7 +21,7 @@ from devtools_lsp.agent.workspace_tools import describe_workspace_tools
 from devtools_lsp.cli.outputs import OUTPUTS
 from devtools_lsp.config import FileModel
 from devtools_lsp.engines.presets import preset_names
-from devtools_lsp.engines.spec import EngineSpec, spec_from_table
+from devtools_lsp.engines.spec import spec_from_table
 from devtools_lsp.errors import DevToolsError
 
 DOCUMENT = Path(__file__).parent.parent / "REFERENCE.md"
@@ -108,7 +107,6 @@ ENGINE_KEYS = {
     "probe": "Files for `doctor` to try it on.",
 }
 
-_INTERNAL = frozenset({"id", "tested"})
 _HEAD = """\
 # Reference
 
@@ -130,11 +128,6 @@ def render_reference() -> str:
         ).rstrip("\n")
         + "\n"
     )
-
-
-def described_engine_keys() -> set[str]:
-    """The keys that an engine's table takes, as the schema has them."""
-    return {field.encode_name for field in msgspec.structs.fields(EngineSpec)} - _INTERNAL
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:

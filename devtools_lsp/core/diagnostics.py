@@ -61,13 +61,3 @@ def notice(
 ) -> Diagnostic:
     """A diagnostic of the runtime itself; `outOfScope` is stamped later like any other."""
     return Diagnostic(path=path, severity=severity, message=message, engine_id=None, out_of_scope=False, rule=rule)
-
-
-def by_severity(diagnostic: Diagnostic) -> tuple[int, str, int, int]:
-    """Sort key: errors first, then by place."""
-    return (
-        SEVERITY_ORDER[diagnostic.severity],
-        diagnostic.path or "",
-        diagnostic.line or 0,
-        diagnostic.column or 0,
-    )

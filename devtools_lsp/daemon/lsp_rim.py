@@ -20,7 +20,6 @@ import msgspec
 from devtools_lsp.core.diagnostics import Diagnostic, Severity
 
 PositionEncoding = Literal["utf-8", "utf-16", "utf-32"]
-ENCODINGS: tuple[PositionEncoding, ...] = ("utf-8", "utf-16", "utf-32")
 
 SOURCE = "devtools-lsp"
 """The `source` of what the runtime itself says."""

@@ -32,7 +32,6 @@ T = TypeVar("T")
 MESSAGES_PER_TURN = 64
 """How many messages one turn of the loop handles before others get theirs: a flood must not stop the daemon."""
 MAX_FAULTS = 8
-MAX_UNREAD_BYTES = 64 * 1024 * 1024
 MAX_PUSHED_DOCUMENTS = 4096
 NO_TIME_S = 0.001
 """What a question may take whose deadline has passed already."""
@@ -100,7 +99,6 @@ class Connection:
         self.idle: set[str] = set()
         """Documents with which the server says it is done, since it last published for them."""
         self.progress: set[int | str] = set()
-        self.refreshes = 0
         self.log: deque[str] = deque(maxlen=50)
 
     # -- asking
@@ -330,7 +328,6 @@ class Connection:
             case "window/workDoneProgress/create" | "window/showMessageRequest":
                 return None
             case _ if method.startswith("workspace/") and method.endswith("/refresh"):
-                self.refreshes += 1
                 self._changed.set()
                 return None
             case _:

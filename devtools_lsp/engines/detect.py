@@ -29,7 +29,6 @@ from devtools_lsp.ports import Cancellation, Capability, EngineCall
 PROBE_TIMEOUT_S = 60.0
 _CHECKERS_OF_PYTHON = ("basedpyright", "pyright", "ty", "mypy")
 _CHECKERS_OF_SCRIPTS = ("typescript", "typescript-language-server")
-_FOR_PYTHON = frozenset({"ruff", *_CHECKERS_OF_PYTHON})
 _NEEDS_ITS_CONFIGURATION = frozenset({"biome", "eslint", "prettier"})
 """Installed as a dependency of something else more often than meant: taken only where the project configures them."""
 

@@ -63,16 +63,6 @@ class DocumentReport(msgspec.Struct, frozen=True, rename="camel"):
     items: list[LspDiagnostic] = []
 
 
-class WorkspaceDocumentReport(msgspec.Struct, frozen=True, rename="camel"):
-    """One document's entry of a workspace report."""
-
-    kind: str
-    uri: str
-    result_id: str | None = None
-    items: list[LspDiagnostic] = []
-    version: int | None = None
-
-
 class TextEdit(msgspec.Struct, frozen=True, rename="camel"):
     """A replacement."""
 

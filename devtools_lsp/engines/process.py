@@ -100,11 +100,6 @@ class ServerProcess(_Child):
             self._stdin.write(data)
 
     @property
-    def unwritten_bytes(self) -> int:
-        """How much it has not read yet: a server that stopped reading is not healthy."""
-        return self._stdin.get_write_buffer_size() if self._stdin is not None else 0
-
-    @property
     def stderr_tail(self) -> str:
         """The last lines that it wrote to standard error."""
         return self._stderr.decode("utf-8", "replace").strip()

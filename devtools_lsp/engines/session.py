@@ -86,7 +86,6 @@ class Session:
         self._versions: dict[str, int] = {}
         self._told = 0
         self._told_of: dict[str, int] = {}
-        self._provider_seen = False
         self.connection = Connection(
             self._send,
             settings=spec.settings,

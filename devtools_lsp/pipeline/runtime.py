@@ -7,7 +7,7 @@ steps themselves are in `text_steps`, `engine_steps` and `write_steps`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -237,8 +237,3 @@ def _publish(execution: Execution) -> None:
                 sorted(valid),
                 rescope([item for item in told(judgement, workspace) if item.path in set(valid)], workspace.files),
             )
-
-
-def with_who(request: PlanRequest, plan: str) -> PlanRequest:
-    """The request under a plan id."""
-    return replace(request, who=replace(request.who, plan=plan))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -17,7 +17,6 @@ from devtools_lsp.daemon.buffers import Change, EditorBuffers
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.documents import Document
 from devtools_lsp.daemon.lsp_rim import (
-    ENCODINGS,
     NOWHERE,
     LspText,
     PositionEncoding,
@@ -27,6 +26,7 @@ from devtools_lsp.daemon.lsp_rim import (
     units,
 )
 
+ENCODINGS: tuple[PositionEncoding, ...] = get_args(PositionEncoding)
 LINE_END = re.compile(r"\r\n|\n|\r")
 
 
