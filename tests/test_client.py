@@ -30,6 +30,7 @@ from devtools_lsp.errors import (
     WaitTimeoutError,
     WorkspaceBoundsError,
 )
+from devtools_lsp.ports import Cancellation
 from devtools_lsp.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from tests.toy_daemon import WAIT_S, end_started_daemons, framed, private_places, toy_daemon
 
@@ -165,17 +166,17 @@ async def test_cancelling_the_caller_cancels_the_call():
 
 async def test_a_call_that_is_stopped_waits_for_what_had_landed():
     async with toy_daemon(QUICK) as toy, await connect(toy.root) as client:
-        stop = asyncio.Event()
-        task = asyncio.create_task(client.call("wait", stop=stop))
+        switch = Cancellation()
+        task = asyncio.create_task(client.call("wait", signal=switch))
         await toy.until(lambda: toy.agents.started == 1)
-        stop.set()
+        switch.cancel()
         with pytest.raises(CallCancelledError, match="cancelled by the caller") as caught:
             await task
         assert caught.value.written == [{"path": "a.py", "kind": "modified"}]
         # One that has its answer already is not spoilt, and one that is never stopped ends as ever.
-        assert await client.call("echo", {"a": 1}, stop=asyncio.Event()) == {"a": 1}
+        assert await client.call("echo", {"a": 1}, signal=Cancellation()) == {"a": 1}
         with pytest.raises(WaitTimeoutError, match="took longer"):
-            await client.call("wait", timeout_s=0.05, stop=asyncio.Event())
+            await client.call("wait", timeout_s=0.05, signal=Cancellation())
 
 
 async def test_a_daemon_that_ends_gracefully_answers_first():

@@ -7,10 +7,10 @@ one waits for nothing.
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 import typer
@@ -18,6 +18,7 @@ import typer
 from devtools_lsp.cli.options import InterruptedCallError, tell_version
 from devtools_lsp.client import Client, ProgressCallback, connect
 from devtools_lsp.errors import CallCancelledError, DevToolsError
+from devtools_lsp.ports import Cancellation
 from devtools_lsp.wire.messages import Surface
 
 
@@ -27,7 +28,7 @@ class Request:
 
     client: Client
     progress: ProgressCallback
-    stop: asyncio.Event
+    signal: Cancellation
 
 
 async def send(
@@ -42,37 +43,37 @@ async def send(
 
     Raises InterruptedCallError after Ctrl-C, and whatever `connect` and the request raise.
     """
-    stop, waiting = asyncio.Event(), WaitingLines()
-    _listen_to_interrupts(stop)
-    client = await _connected(root, stop, agent=agent, surface=surface, session=session)
+    interrupted, waiting = Cancellation(), WaitingLines()
+    _listen_to_interrupts(interrupted)
+    client = await _connected(root, interrupted, agent=agent, surface=surface, session=session)
     async with client:
         tell_version(client)
         try:
-            return await ask(Request(client, waiting, stop))
+            return await ask(Request(client, waiting, interrupted))
         except DevToolsError as error:
-            if not stop.is_set():
+            if not interrupted.cancelled:
                 raise
             withdrawn = "; whatever of it waited for a person is withdrawn" if waiting.asked else ""
             error = DevToolsError.from_wire({**error.to_wire(), "message": f"interrupted: {error.message}{withdrawn}"})
             raise InterruptedCallError(error) from None
 
 
-def _listen_to_interrupts(stop: asyncio.Event) -> None:
+def _listen_to_interrupts(interrupted: Cancellation) -> None:
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
-        stop.set()
+        interrupted.cancel("Ctrl-C")
         # Whoever presses it again means it: the default handler ends the process at once.
-        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(SIGINT)
 
-    loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(SIGINT, interrupt)
 
 
 async def _connected(
-    root: Path, stop: asyncio.Event, *, agent: str, surface: Surface | None, session: str | None
+    root: Path, interrupted: Cancellation, *, agent: str, surface: Surface | None, session: str | None
 ) -> Client:
     connecting = asyncio.ensure_future(connect(root, name=agent, surface=surface, session=session))
-    stopping = asyncio.ensure_future(stop.wait())
+    stopping = asyncio.ensure_future(interrupted.wait())
     await asyncio.wait({connecting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if not connecting.done():

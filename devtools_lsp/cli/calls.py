@@ -55,7 +55,7 @@ def call(
 
     async def ask(request: Request) -> dict[str, Any]:
         try:
-            return await request.client.call(tool, arguments, progress=request.progress, stop=request.stop)
+            return await request.client.call(tool, arguments, progress=request.progress, signal=request.signal)
         except UnknownStepError as error:
             raise _of_another_surface(error, tool, surface) from None
         except NotReadError as error:
@@ -98,7 +98,7 @@ def plan(
     found = checked_root(root)
 
     async def ask(request: Request) -> dict[str, Any]:
-        return await request.client.ops(paths or [], steps, progress=request.progress, stop=request.stop)
+        return await request.client.ops(paths or [], steps, progress=request.progress, signal=request.signal)
 
     _finish(run(send(found, ask, agent=agent, surface="composite")), as_json)
 
@@ -116,7 +116,7 @@ def undo(
     found = checked_root(root)
 
     async def ask(request: Request) -> dict[str, Any]:
-        return await request.client.undo(plan, progress=request.progress, stop=request.stop)
+        return await request.client.undo(plan, progress=request.progress, signal=request.signal)
 
     _finish(run(send(found, ask, agent=agent)), as_json)
 

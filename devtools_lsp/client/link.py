@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from devtools_lsp.errors import BadArgumentError, DevToolsError, StepFailedError, WaitTimeoutError, WorkspaceBoundsError
+from devtools_lsp.ports import Cancellation
 from devtools_lsp.wire.framing import Fault, FrameDecoder, FrameTooLargeError, encode_frame
 from devtools_lsp.wire.messages import (
     DEVTOOLS_ERROR,
@@ -90,13 +91,13 @@ class Link:
         *,
         progress: ProgressCallback | None = None,
         timeout_s: float,
-        stop: asyncio.Event | None = None,
+        signal: Cancellation | None = None,
     ) -> Any:
         """One request and its result. Raises DevToolsError.
 
-        After `timeout_s` seconds it is cancelled in the daemon, and WaitTimeoutError says what had landed. When `stop`
-        is set it is cancelled as well, and the daemon's answer is still waited for: mostly CallCancelledError, which
-        says what had landed, and the result of a call that had finished already.
+        After `timeout_s` seconds it is cancelled in the daemon, and WaitTimeoutError says what had landed. When
+        `signal` is turned it is cancelled as well, and the daemon's answer is still waited for: mostly
+        CallCancelledError, which says what had landed, and the result of a call that had finished already.
         """
         if self._lost is not None:
             raise _connection_lost(self._lost)
@@ -109,9 +110,9 @@ class Link:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._send(Request(id=request_id, method=method, params=params))
-                if stop is None:
+                if signal is None:
                     return await asyncio.shield(answer)
-                await _either(answer, stop)
+                await _either(answer, signal)
             if not answer.done():
                 return await self._stopped(request_id, answer, method)
             return answer.result()
@@ -236,9 +237,9 @@ class Link:
         return _connection_lost(self._lost)
 
 
-async def _either(answer: asyncio.Future[Any], stop: asyncio.Event) -> None:
+async def _either(answer: asyncio.Future[Any], signal: Cancellation) -> None:
     """Wait until there is an answer, or until it is not wanted any more."""
-    stopping = asyncio.ensure_future(stop.wait())
+    stopping = asyncio.ensure_future(signal.wait())
     try:
         await asyncio.wait({answer, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:

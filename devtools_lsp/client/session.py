@@ -20,6 +20,7 @@ from devtools_lsp.client.link import (
     ProtocolError,
 )
 from devtools_lsp.errors import ConflictError, StepFailedError
+from devtools_lsp.ports import Cancellation
 from devtools_lsp.wire.messages import INTERNAL_ERROR, Role, Surface
 
 CALL_TIMEOUT_S = 900.0
@@ -143,12 +144,12 @@ class Client:
         surface: Surface | None = None,
         progress: ProgressCallback | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
-        stop: asyncio.Event | None = None,
+        signal: Cancellation | None = None,
     ) -> dict[str, Any]:
-        """Call one tool; returns the result (SPEC 3.12 and 8.0.5). Raises DevToolsError; `stop` as for `request`."""
+        """Call one tool; returns the result (SPEC 3.12 and 8.0.5). Raises DevToolsError; `signal` as for `request`."""
         # Given arguments go as they are: what is wrong with them is the tool's to say.
         params = {"name": name, **_present(arguments=arguments, surface=surface)}
-        return await self.request("devtools/call", params, progress=progress, timeout_s=timeout_s, stop=stop)
+        return await self.request("devtools/call", params, progress=progress, timeout_s=timeout_s, signal=signal)
 
     async def ops(
         self,
@@ -157,11 +158,11 @@ class Client:
         *,
         progress: ProgressCallback | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
-        stop: asyncio.Event | None = None,
+        signal: Cancellation | None = None,
     ) -> dict[str, Any]:
         """Run a plan of several steps; the same result as `call`."""
         params = {"paths": list(paths), "ops": list(ops)}
-        return await self.request("devtools/ops", params, progress=progress, timeout_s=timeout_s, stop=stop)
+        return await self.request("devtools/ops", params, progress=progress, timeout_s=timeout_s, signal=signal)
 
     async def artifact(
         self,
@@ -214,11 +215,11 @@ class Client:
         *,
         progress: ProgressCallback | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
-        stop: asyncio.Event | None = None,
+        signal: Cancellation | None = None,
     ) -> dict[str, Any]:
         """Revert the last plan, or the one named, where its files still hold what it wrote."""
         params = _present(plan=plan)
-        return await self.request("devtools/undo", params, progress=progress, timeout_s=timeout_s, stop=stop)
+        return await self.request("devtools/undo", params, progress=progress, timeout_s=timeout_s, signal=signal)
 
     async def stop(self) -> None:
         """Ask the daemon to end. `stop_daemon` also waits for its end and does not take no for an answer."""
@@ -231,15 +232,15 @@ class Client:
         *,
         progress: ProgressCallback | None = None,
         timeout_s: float = QUERY_TIMEOUT_S,
-        stop: asyncio.Event | None = None,
+        signal: Cancellation | None = None,
     ) -> Any:
         """One request and its result, for methods that have no name here, too.
 
-        After `timeout_s` seconds it is cancelled in the daemon, and WaitTimeoutError says what had landed. Setting
-        `stop` cancels it, too, and waits for the daemon's word on what had landed (CallCancelledError); cancelling
+        After `timeout_s` seconds it is cancelled in the daemon, and WaitTimeoutError says what had landed. Turning
+        `signal` cancels it, too, and waits for the daemon's word on what had landed (CallCancelledError); cancelling
         the task that awaits it does not wait.
         """
-        return await self._link.request(method, params, progress=progress, timeout_s=timeout_s, stop=stop)
+        return await self._link.request(method, params, progress=progress, timeout_s=timeout_s, signal=signal)
 
     async def lost(self) -> ConnectionLostError:
         """Wait until the connection has ended, and say why: for who waits for notifications and sends nothing."""
