@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.delta import Comparison, Delta
@@ -99,9 +99,9 @@ class FileSystem(Protocol):
 
     "Not found" is FileNotFoundError; any other error of `stat` is a refusal, never an absence. The optional
     methods `delete(path, signal=)`, `rename(source, target, signal=)` and `mkdir(path, signal=)` take a
-    `Cancellation`; `read_window` and `commit` are described by `WindowedFileSystem` and
-    `TransactionalFileSystem`. `atomic = True` promises that `commit` is all or nothing across files, also
-    after a crash.
+    `Cancellation`; the others are described by `WindowedFileSystem`, `BatchFileSystem` and
+    `TransactionalFileSystem`. `atomic = True` promises that `commit` is all or nothing across files, also after a
+    crash.
     """
 
     async def stat(self, path: str) -> FileStat:
@@ -128,6 +128,27 @@ class WindowedFileSystem(Protocol):
     async def read_window(self, path: str, offset: int, limit: int) -> bytes:
         """At most `limit` bytes from byte `offset`."""
         ...
+
+
+class BatchFileSystem(Protocol):
+    """An adapter that looks at or reads many files in one go, which saves a thread hop a file.
+
+    Links are followed and refused as by `stat` and `read`; what fails is an exception at its path.
+    """
+
+    async def stat_many(self, paths: Sequence[str]) -> Mapping[str, FileStat | Exception]:
+        """What each path is."""
+        ...
+
+    async def read_many(self, paths: Sequence[str]) -> Mapping[str, bytes | Exception]:
+        """Each file's whole content."""
+        ...
+
+
+def batching(file_system: FileSystem) -> BatchFileSystem | None:
+    """The adapter again where it can do both, else None: whoever asks then goes file by file."""
+    able = all(callable(getattr(file_system, name, None)) for name in ("stat_many", "read_many"))
+    return cast("BatchFileSystem", file_system) if able else None
 
 
 UNCHECKED = "unchecked"

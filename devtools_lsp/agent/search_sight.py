@@ -7,11 +7,11 @@ workspace. The workspace's own file system cannot be led out: what it does not f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from devtools_lsp.agent.search_output import MatchedLine
 from devtools_lsp.pipeline.parts import PipelineParts
-from devtools_lsp.ports import FileStat
+from devtools_lsp.ports import BatchFileSystem, FileStat, batching
 from devtools_lsp.text import NotTextError, decode
 
 _FILES_AT_FIRST = 16
@@ -36,27 +36,25 @@ class Sight(Protocol):
 class WorkspaceSight:
     """Sight through a pipeline's file system, which must be able to look at many files in one go."""
 
-    def __init__(self, parts: PipelineParts) -> None:
-        self._file_system: Any = parts.file_system
+    def __init__(self, parts: PipelineParts, file_system: BatchFileSystem) -> None:
+        self._file_system = file_system
         self._translate = parts.translator.to_adapter
 
     @classmethod
     def of(cls, parts: PipelineParts) -> WorkspaceSight | None:
         """None for a file system that cannot; nobody searches its files with a program of the host."""
-        able = all(callable(getattr(parts.file_system, name, None)) for name in ("read_many", "stat_many"))
-        return cls(parts) if able else None
+        file_system = batching(parts.file_system)
+        return cls(parts, file_system) if file_system is not None else None
 
     async def contents(self, paths: Sequence[str]) -> Mapping[str, bytes]:
         """See `Sight`."""
-        found: Mapping[str, bytes | Exception] = await self._file_system.read_many([self._translate(p) for p in paths])
+        found = await self._file_system.read_many([self._translate(path) for path in paths])
         known = {path: found[self._translate(path)] for path in paths}
         return {path: data for path, data in known.items() if isinstance(data, bytes)}
 
     async def standing(self, paths: Sequence[str]) -> frozenset[str]:
         """See `Sight`."""
-        found: Mapping[str, FileStat | Exception] = await self._file_system.stat_many(
-            [self._translate(path) for path in paths]
-        )
+        found = await self._file_system.stat_many([self._translate(path) for path in paths])
         return frozenset(path for path in paths if isinstance(found[self._translate(path)], FileStat))
 
 

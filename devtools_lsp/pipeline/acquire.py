@@ -1,6 +1,6 @@
-"""Acquisition: from the paths a plan names to the texts it works on (SPEC 3.2, 3.3).
+"""What a plan's `paths` name: patterns to concrete files, what is left out of them and why, and the bounds (SPEC 3.2).
 
-Resolving looks at names only and comes before the gate; loading reads contents and comes after it.
+Looks at names and sizes only and comes before the gate; contents are read in `loading.py`. Asks nobody.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from devtools_lsp.core.diagnostics import Diagnostic, notice
-from devtools_lsp.core.workspace import DiskFile, FileText, sha256
 from devtools_lsp.errors import BadArgumentError, PolicyError, StepFailedError, WorkspaceBoundsError
 from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline.parts import Bounds, PipelineParts
-from devtools_lsp.ports import FileKind, FileStat
-from devtools_lsp.text import NotTextError, decode
+from devtools_lsp.ports import FileKind, FileStat, batching
 
-_READ_A_WINDOW = "; read a window of it with read_lines or read_file"
+READ_A_WINDOW = "; read a window of it with read_lines or read_file"
 _NARROWER = "; leave it out by naming the other files, or by narrower patterns such as src/**/*.py"
 _NOTHING_LOOKED_AT: Mapping[str, FileStat | None] = {}
 
@@ -39,15 +37,6 @@ class Resolved:
     def patterned(self) -> frozenset[str]:
         """What patterns alone brought in: nobody asked for such a file by its name."""
         return frozenset(self.targets) - self.spelled
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The files as texts, and those that are none and were left out, with what is said of them."""
-
-    files: dict[str, DiskFile]
-    not_text: tuple[str, ...]
-    notices: tuple[Diagnostic, ...]
 
 
 @dataclass(slots=True)
@@ -108,7 +97,7 @@ async def resolve(
             path = await parts.gauntlet.screen(entry, "read")
             stats[path] = await _stat_literal(parts, path)
             spelled.add(path)
-        _check_bound(
+        check_bound(
             len(stats), parts.bounds.max_files, "max_files", entry, f"{len(stats)} files are named so far", "files"
         )
     for literal in literals:
@@ -121,7 +110,7 @@ async def resolve(
         spelled.add(path)
     if len(stats) > parts.bounds.max_files:
         beyond = list(stats)[parts.bounds.max_files]
-        _check_bound(
+        check_bound(
             len(stats),
             parts.bounds.max_files,
             "max_files",
@@ -131,16 +120,16 @@ async def resolve(
         )
     for path, stat in stats.items():
         _check_depth(path, parts.bounds)
-        _check_bound(
+        check_bound(
             stat.size,
             parts.bounds.max_bytes_per_file,
             "max_bytes_per_file",
             path,
             f"{path} has {stat.size} bytes",
             "bytes",
-            _READ_A_WINDOW if path in spelled else f"{_NARROWER}{_READ_A_WINDOW}",
+            READ_A_WINDOW if path in spelled else f"{_NARROWER}{READ_A_WINDOW}",
         )
-    _check_total({path: stat.size for path, stat in stats.items()}, parts.bounds)
+    check_total({path: stat.size for path, stat in stats.items()}, parts.bounds)
     return Resolved(tuple(sorted(stats)), stats, skipped.notices(), by_pattern, frozenset(spelled))
 
 
@@ -206,95 +195,9 @@ def refusing(parts: PipelineParts, path: str) -> Generator[None]:
         raise StepFailedError(f"{path} cannot be looked at: {said}", path=path, retry="no") from error
 
 
-async def load(parts: PipelineParts, resolved: Resolved, targets: Sequence[str], named: Collection[str]) -> Loaded:
-    """Read and decode. What is no text is left out, and said, where only patterns brought it in.
-
-    `named` are the files that steps name. Raises BadArgumentError (`notText`, `notFound`) or WorkspaceBoundsError.
-    """
-    files: dict[str, DiskFile] = {}
-    not_text: list[str] = []
-    optional = resolved.patterned.difference(named)
-    sizes: dict[str, int] = {}
-    for path, data in (await _read_all(parts, targets)).items():
-        _check_bound(
-            len(data),
-            parts.bounds.max_bytes_per_file,
-            "max_bytes_per_file",
-            path,
-            f"{path} has {len(data)} bytes",
-            "bytes",
-            _READ_A_WINDOW,
-        )
-        sizes[path] = len(data)
-        try:
-            files[path] = decode_file(path, data)
-        except BadArgumentError:
-            if path not in optional:
-                raise
-            not_text.append(path)
-    _check_total(sizes, parts.bounds)
-    for pattern, found in resolved.by_pattern.items():
-        if found.issubset(not_text):
-            shown = ", ".join(sorted(found)[:5]) + (" …" if len(found) > 5 else "")
-            raise BadArgumentError(
-                f"pattern {pattern!r} matches no text file; what it matches is not text: {shown}",
-                reason="notText",
-                path=pattern,
-            )
-    return Loaded(files, tuple(not_text), tuple(left_out(not_text, "they are not text")))
-
-
-def decode_file(path: str, data: bytes) -> DiskFile:
-    """Bytes to a known disk state; raises BadArgumentError `notText`."""
-    try:
-        text, form = decode(data)
-    except NotTextError as error:
-        raise BadArgumentError(f"{path} is not text: {error}", reason="notText", path=path) from None
-    return DiskFile(sha256(data), len(data), FileText(text, form))
-
-
 async def names_matching(parts: PipelineParts, pattern: PathPattern) -> set[str]:
     """Every regular file that a pattern matches, without bounds: for comparing a part of the tree before and after."""
     return {path async for path, kind in _walk(parts, pattern) if kind == "file"}
-
-
-async def read_present(parts: PipelineParts, paths: Sequence[str]) -> dict[str, bytes]:
-    """The bytes of those of the paths that are there."""
-    found: dict[str, bytes] = {}
-    for path in paths:
-        try:
-            with refusing(parts, path):
-                found[path] = await parts.file_system.read(parts.translator.to_adapter(path))
-        except FileNotFoundError:
-            continue
-    return found
-
-
-async def _read_all(parts: PipelineParts, targets: Sequence[str]) -> dict[str, bytes]:
-    # A batch read saves a thread hop a file; adapters that lack one are read file by file.
-    read_many = getattr(parts.file_system, "read_many", None)
-    adapter_paths = {parts.translator.to_adapter(path): path for path in targets}
-    if read_many is not None and len(targets) > 1:
-        found = await read_many(list(adapter_paths))
-        contents: dict[str, bytes] = {}
-        for adapter_path, path in adapter_paths.items():
-            content = found[adapter_path]
-            if isinstance(content, BaseException):
-                raise _vanished(path) if isinstance(content, FileNotFoundError) else content
-            contents[path] = content
-        return contents
-    contents = {}
-    for adapter_path, path in adapter_paths.items():
-        try:
-            with refusing(parts, path):
-                contents[path] = await parts.file_system.read(adapter_path)
-        except FileNotFoundError:
-            raise _vanished(path) from None
-    return contents
-
-
-def _vanished(path: str) -> BadArgumentError:
-    return BadArgumentError(f"{path} disappeared before it could be read", reason="notFound", path=path)
 
 
 async def _expand(parts: PipelineParts, pattern: PathPattern, skipped: _Skipped) -> dict[str, FileStat]:
@@ -306,7 +209,7 @@ async def _expand(parts: PipelineParts, pattern: PathPattern, skipped: _Skipped)
             skipped.links.append(path)
         elif kind == "file":
             names.append(path)
-            _check_bound(
+            check_bound(
                 len(names),
                 parts.bounds.max_files,
                 "max_files",
@@ -319,30 +222,25 @@ async def _expand(parts: PipelineParts, pattern: PathPattern, skipped: _Skipped)
 
 
 async def _screen_each(parts: PipelineParts, names: Sequence[str], skipped: _Skipped) -> list[str]:
-    """Those that may be read. All in one go where the gauntlet can; one by one only when some are refused."""
-    screen_many = getattr(parts.gauntlet, "screen_many", None)
-    if screen_many is not None:
-        try:
-            return await screen_many([(name, "read") for name in names])
-        except PolicyError:
-            # Somebody among them is refused; who it is, the single questions below tell.
-            screen_many = None
-    readable: list[str] = []
-    for name in names:
-        try:
-            readable.append(await parts.gauntlet.screen(name, "read"))
-        except PolicyError:
-            skipped.denied.append(name)
-    return readable
+    """Those that may be read: asked about together, and one by one only when somebody among them is refused."""
+    try:
+        return await parts.gauntlet.screen_many([(name, "read") for name in names])
+    except PolicyError:
+        readable: list[str] = []
+        for name in names:
+            try:
+                readable.append(await parts.gauntlet.screen(name, "read"))
+            except PolicyError:
+                skipped.denied.append(name)
+        return readable
 
 
 async def _stat_each(parts: PipelineParts, names: Sequence[str]) -> dict[str, FileStat]:
-    """What each is. Adapters that can look at many at once save a thread hop a file."""
-    stat_many = getattr(parts.file_system, "stat_many", None)
-    if stat_many is None:
+    batch = batching(parts.file_system)
+    if batch is None:
         return {name: await stat_file(parts, name) for name in names}
     adapter_paths = {name: parts.translator.to_adapter(name) for name in names}
-    answers = await stat_many(list(adapter_paths.values()))
+    answers = await batch.stat_many(list(adapter_paths.values()))
     found: dict[str, FileStat] = {}
     for name, adapter_path in adapter_paths.items():
         stat = answers[adapter_path]
@@ -390,7 +288,8 @@ def _check_depth(path: str, bounds: Bounds) -> None:
         )
 
 
-def _check_total(sizes: Mapping[str, int], bounds: Bounds) -> None:
+def check_total(sizes: Mapping[str, int], bounds: Bounds) -> None:
+    """Hold the bytes of all files to `max_total_bytes`; raises WorkspaceBoundsError naming the first file beyond."""
     total = sum(sizes.values())
     if total <= bounds.max_total_bytes:
         return
@@ -399,10 +298,11 @@ def _check_total(sizes: Mapping[str, int], bounds: Bounds) -> None:
         passed += sizes[path]
         if passed > bounds.max_total_bytes:
             found = f"the files have {total} bytes in all, and {path} is the first beyond"
-            _check_bound(total, bounds.max_total_bytes, "max_total_bytes", path, found, "bytes")
+            check_bound(total, bounds.max_total_bytes, "max_total_bytes", path, found, "bytes")
 
 
-def _check_bound(number: int, bound: int, name: str, path: str | None, found: str, unit: str, remedy: str = "") -> None:
+def check_bound(number: int, bound: int, name: str, path: str | None, found: str, unit: str, remedy: str = "") -> None:
+    """Hold one number to a bound of `[workspace]`; raises WorkspaceBoundsError that says what was `found`."""
     if number > bound:
         raise WorkspaceBoundsError(
             f"bound {name}: {found} and at most {bound} {unit} are allowed ([workspace] {name} sets it){remedy}",

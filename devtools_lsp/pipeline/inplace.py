@@ -20,6 +20,7 @@ from devtools_lsp.errors import BadArgumentError, DevToolsError, PolicyError, St
 from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline import acquire
 from devtools_lsp.pipeline.judging import ask_engine, engine_call
+from devtools_lsp.pipeline.loading import decode_file
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.selection import EngineStep, matches_any
 from devtools_lsp.pipeline.stamping import Stamper
@@ -314,7 +315,7 @@ def _take(
         try:
             if data is None:
                 raise BadArgumentError(f"{path} may not be read", reason="protected", path=path)
-            disk[path] = acquire.decode_file(path, data)
+            disk[path] = decode_file(path, data)
         except BadArgumentError as error:
             execution.unreadable.append(Unreadable(path=path, reason=error.message))
             workspace = workspace.without([path])

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 
 from devtools_lsp.core.workspace import DiskFile, FileText, Workspace
 from devtools_lsp.errors import BadArgumentError, DevToolsError
-from devtools_lsp.pipeline.acquire import decode_file, read_present
 from devtools_lsp.pipeline.judging import Judgement, judge
+from devtools_lsp.pipeline.loading import decode_file, read_present
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.preview import JUDGING_STEPS
 from devtools_lsp.pipeline.selection import EngineStep, select

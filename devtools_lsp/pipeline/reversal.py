@@ -17,8 +17,8 @@ from devtools_lsp.core.diagnostics import notice
 from devtools_lsp.core.result import Change, Result, Written
 from devtools_lsp.core.workspace import DiskFile, Workspace
 from devtools_lsp.errors import BadArgumentError, DevToolsError, StepUnavailableError
-from devtools_lsp.pipeline.acquire import decode_file, read_present
 from devtools_lsp.pipeline.guarded import Caller, Guarded, Reversal, written_of
+from devtools_lsp.pipeline.loading import decode_file, read_present
 from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.preview import diff_of

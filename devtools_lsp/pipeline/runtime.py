@@ -16,9 +16,10 @@ from devtools_lsp.core.diagnostics import Diagnostic, notice
 from devtools_lsp.core.result import Change, DecisionReport, EngineUse, Normalized, Read, Result, Unreadable
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.errors import CallCancelledError, DevToolsError, StepFailedError
-from devtools_lsp.pipeline import acquire, engine_steps, text_steps, write_steps
+from devtools_lsp.pipeline import engine_steps, text_steps, write_steps
 from devtools_lsp.pipeline.asking import Asker
 from devtools_lsp.pipeline.judging import Judgement, summarize, told
+from devtools_lsp.pipeline.loading import load
 from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest, StepContext
 from devtools_lsp.pipeline.prepare import Prepared, prepare
@@ -149,7 +150,7 @@ async def _acquire(execution: Execution) -> None:
         limit = execution.parts.bounds.max_bytes_per_file
         targets = tuple(path for path in targets if resolved.stats[path].size <= limit)
     try:
-        loaded = await acquire.load(execution.parts, resolved, targets, execution.prepared.named)
+        loaded = await load(execution.parts, resolved, targets, execution.prepared.named)
         execution.workspace = Workspace.of(loaded.files)
         execution.diagnostics.extend(loaded.notices)
         if execution.request.witness is not None:
