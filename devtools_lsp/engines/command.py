@@ -170,8 +170,8 @@ class CommandEngine:
         if command.input == "stdin":
             return await self._judged_by_pipe(command, paths, texts, deadline)
         unwritten = [path for path, text in texts.items() if self._handles(path) and call.disk.get(path) != text]
-        gone = [path for path, text in call.disk.items() if text is not None and path not in texts]
-        if not unwritten and not gone:
+        deleted = any(text is not None and path not in texts for path, text in call.disk.items())
+        if not unwritten and not deleted:
             return await self._judged_on_disk(command, self._root, paths, texts, deadline)
         if command.shadow:
             await self._tree.sweep()
