@@ -51,9 +51,11 @@ OUTPUTS: dict[str, Output] = {
     ),
     "deny": Output(("id", "status", "applied", "by")),
     "log": Output(
-        ("time", "event"),
-        ("plan", "step", "agent", "verdict", "by", "paths", "engine"),
+        ("time", "event", "plan"),
+        ("step", "agent", "verdict", "by", "paths", "morePaths"),
         "one object a line",
+        "`event` is gate, approval, landed, failed, or engine, whose id is `by`; `morePaths` counts what `paths` "
+        "leaves out.",
     ),
     "init": Output(
         ("path", "engines", "interpreter"),

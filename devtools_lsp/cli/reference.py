@@ -92,9 +92,10 @@ ENGINE_KEYS = {
     "lint": "A command that lints, in place of the server.",
     "check": "A command that checks, in place of the server.",
     "fix": "A command that fixes, in place of the server.",
-    "input": "`stdin`, `files` or `in-place`: how a command gets the text. One that works in place writes wherever the "
-    "names lead; give it a `runner` that can write the root alone.",
-    "output": "How a command's output is read: `text`, `json`, `sarif`, `lines`.",
+    "input": "How a command gets the text: `stdin`, `files` (their names), `project` (it looks at all), or `in-place`. "
+    "One that works in place writes wherever the names lead; give it a `runner` that can write the root alone.",
+    "output": "A table: `form` says how a command's output is read (`text`, `json`, `sarif`, `lines` or `none`), "
+    "`patterns` and `json` find the findings in it.",
     "ok_exits": "Exit codes that mean nothing was found.",
     "findings_exits": "Exit codes that mean something was found.",
     "scope": "Patterns that an in-place command may change.",

@@ -29,7 +29,9 @@ MAX_PATHS = 200
 _MAX_NAME = 200
 
 
-class _Line(msgspec.Struct, rename="camel", omit_defaults=True):
+class Line(msgspec.Struct, rename="camel", omit_defaults=True):
+    """One line of the log: members without a default are always there."""
+
     time: str
     event: Event
     plan: str
@@ -65,7 +67,7 @@ class ActivityLog:
         paths: Sequence[str] | None = None,
     ) -> None:
         """Append one line. A line is written in one call, so that readers never see half of one."""
-        line = _Line(
+        line = Line(
             time=timestamp(self._clock.time()),
             event=event,
             plan=plan,
