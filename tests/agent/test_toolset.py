@@ -117,7 +117,10 @@ def test_a_root_is_resolved_once(root: Path, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"root": "/nonexistent/root"}, "/nonexistent/root is not a directory; name an existing one in Workspace"),
+        (
+            {"root": "/nonexistent/root"},
+            "/nonexistent/root is not a directory: it does not exist; name one that does in Workspace(root=...)",
+        ),
         ({"root": __file__}, "is not a directory"),
         ({"root": "/"}, "too wide"),
         ({"root": Path.home()}, "too wide"),
