@@ -7,9 +7,10 @@ watcher's notice comes. Owns the rules about what is not part of a project. It r
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import stat
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,12 @@ class ProjectTree:
         self._directories: set[str] = set()
         self.revision = 0
         self._partial = False
-        self._events: deque[FileEvent] = deque(maxlen=MAX_EVENTS_KEPT)
+        self._events: OrderedDict[int, FileEvent] = OrderedDict()
+        """By revision. A change is forgotten once something later happened to the same file, which says it all."""
+        self._changed: dict[str, int] = {}
+        """The revisions of those that are changes, by path."""
+        self._forgotten = 0
+        """The last revision that was let go of because there were too many."""
         self._swept = False
         self._sweeping: asyncio.Task[None] | None = None
         self._asked = 0
@@ -115,15 +121,24 @@ class ProjectTree:
 
     def _record(self, events: Iterable[FileEvent]) -> None:
         for event in events:
-            self._events.append(event)
             self.revision += 1
+            superseded = self._changed.pop(event.path, None)
+            if superseded is not None:
+                del self._events[superseded]
+            self._events[self.revision] = event
+            if event.kind == "changed":
+                self._changed[event.path] = self.revision
+            if len(self._events) > MAX_EVENTS_KEPT:
+                self._forgotten, oldest = self._events.popitem(last=False)
+                if oldest.kind == "changed":
+                    del self._changed[oldest.path]
 
     def events_since(self, revision: int) -> list[FileEvent] | None:
-        """What happened after a revision, oldest first; None when that is no longer known in full."""
-        count = self.revision - revision
-        if count > len(self._events):
+        """What happened after a revision, oldest first, each file's last change only; None when too much did."""
+        if revision < self._forgotten:
             return None
-        return list(self._events)[len(self._events) - count :] if count else []
+        fresh = list(itertools.takewhile(lambda number: number > revision, reversed(self._events)))
+        return [self._events[number] for number in reversed(fresh)]
 
     def with_extensions(self, extensions: frozenset[str]) -> list[str]:
         """The project's files of these extensions, sorted."""

@@ -102,6 +102,43 @@ async def test_too_many_events_are_not_told_in_part(tmp_path: Path, monkeypatch:
     assert tree.events_since(tree.revision - 3) is not None
 
 
+async def test_a_file_that_changes_again_and_again_is_one_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks seldom is not told that too much happened, and nothing is kept of every edit."""
+    monkeypatch.setattr(tree_module, "MAX_EVENTS_KEPT", 4)
+    (tmp_path / "a").write_text("")
+    tree = await swept(tmp_path)
+    for number in range(1, 8):
+        (tmp_path / "a").write_text("x" * number)
+        tree.note([FileEvent("a", "changed")])
+        if number == 4:
+            asked = tree.revision
+    assert tree.events_since(0) == [FileEvent("a", "changed")]
+    assert tree.events_since(asked) == [FileEvent("a", "changed")]
+    assert tree.events_since(tree.revision) == []
+    # What it was before and after matters: a new file is told as one, whatever happened to it then.
+    (tmp_path / "a").unlink()
+    tree.note([FileEvent("a", "deleted")])
+    (tmp_path / "a").write_text("new")
+    tree.note([FileEvent("a", "created")])
+    born = tree.revision
+    for number in range(5):
+        (tmp_path / "a").write_text("y" * number)
+        tree.note([FileEvent("a", "changed")])
+    kinds = ["deleted", "created", "changed"]
+    assert tree.events_since(0) == [FileEvent("a", kind) for kind in kinds]  # type: ignore[arg-type]
+    assert tree.events_since(born) == [FileEvent("a", "changed")]
+    # Others push it out, and a later change of it is told like any other.
+    for name in ("b", "c", "d", "e"):
+        (tmp_path / name).write_text("")
+        tree.note([FileEvent(name, "created")])
+    assert tree.events_since(born) is None
+    (tmp_path / "a").write_text("last one")
+    tree.note([FileEvent("a", "changed")])
+    assert tree.events_since(tree.revision - 1) == [FileEvent("a", "changed")]
+
+
 async def test_only_text_is_read(tmp_path: Path) -> None:
     tree = await swept(tmp_path)
     (tmp_path / "crlf").write_bytes(b"\xef\xbb\xbfa\r\nb")
