@@ -212,12 +212,12 @@ async def test_a_cancelled_task_withdraws_it_too(bench: Any, view: Any):
     assert view.told[-1] == ("resolved", approval.id, ("withdrawn", "agent"))
 
 
-async def test_a_cancel_while_a_rule_waits_for_the_checkers_is_heard(bench: Any, view: Any):
+async def test_a_cancel_while_a_rule_waits_for_the_checkers_is_heard(bench: Any, view: Any, eventually: Any):
     bench.put({"a.py": "x\n"})
     bench.configure({"decision": "allow", "no_new_errors": True}, preview_deadline_s=60)
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     asked = bench.edit("a.py", "y\n", consequences=never)
-    await asyncio.sleep(0.01)
+    await eventually(lambda: asked.previews, "the checkers to be asked")
     asked.signal.cancel()
     with pytest.raises(CallCancelledError):
         await asked.task
