@@ -133,7 +133,7 @@ def deny(approval: IdArgument, root: RootOption = None, note: NoteOption = None,
 def _decide(approval: str, approved: bool, root: Path | None, as_json: bool, **options: Any) -> None:
     found = checked_root(root)
 
-    async def work() -> tuple[dict[str, Any], dict[str, Any] | None]:
+    async def work() -> dict[str, Any]:
         from devtools_lsp.client import connect
 
         async with await connect(found, name="terminal", role="terminal", start=False) as client:
@@ -142,12 +142,12 @@ def _decide(approval: str, approved: bool, root: Path | None, as_json: bool, **o
             # The number behind the dash is enough; anything else must be the whole id, so that no other is meant.
             meant = [item for item in waiting if approval in (item["id"], item["id"].rpartition("-")[2])]
             name = meant[0]["id"] if meant else approval
-            return await client.decide(name, approved, **options), meant[0] if meant else None
+            return await client.decide(name, approved, **options)
 
-    answer, item = run(work())
+    answer = run(work())
     terminal = Terminal.of(as_json)
-    remembers = item is not None and answer["applied"] and bool(options.get("remember"))
-    rule = _rule_to_keep(found, item) if remembers and item is not None else None
+    remembers = answer["applied"] and bool(options.get("remember"))
+    rule = _rule_to_keep(found, answer.get("rule"))
     if as_json:
         terminal.show({**answer, "rule": rule} if remembers else answer)
     else:
@@ -159,11 +159,11 @@ def _decide(approval: str, approved: bool, root: Path | None, as_json: bool, **o
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _rule_to_keep(root: Path, item: dict[str, Any]) -> str | None:
-    from devtools_lsp.cli.keeping import kept_rule
-
-    in_pyproject = _configured_in(root) == "pyproject.toml"
-    return kept_rule(item, array="tool.devtools-lsp.gate.rules" if in_pyproject else "gate.rules")
+def _rule_to_keep(root: Path, rule: str | None) -> str | None:
+    """The daemon's rule as the file takes it that configures the root; None when none can say it."""
+    if rule is None or _configured_in(root) != "pyproject.toml":
+        return rule
+    return rule.replace("[[gate.rules]]", "[[tool.devtools-lsp.gate.rules]]", 1)
 
 
 def _configured_in(root: Path) -> str:

@@ -79,12 +79,12 @@ def kept_table(rule: Rule) -> dict[str, Any] | None:
     return table | ({"fix": rule.fix} if rule.fix is not None else {})
 
 
-def kept_rule(rule: Rule, *, array: str = "gate.rules") -> str | None:
-    """That table as an entry of the named array of tables, in TOML; None when none can say it."""
+def kept_rule(rule: Rule) -> str | None:
+    """That table in TOML, as an entry of `[[gate.rules]]`; None when none can say it."""
     table = kept_table(rule)
     if table is None:
         return None
-    return "\n".join([f"[[{array}]]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]) + "\n"
+    return "\n".join(["[[gate.rules]]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]) + "\n"
 
 
 def toml_value(value: Any) -> str:
