@@ -13,7 +13,7 @@ from devtools_lsp.core.diagnostics import Diagnostic, notice
 from devtools_lsp.errors import BadArgumentError, PolicyError, StepFailedError, WorkspaceBoundsError
 from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline.parts import Bounds, PipelineParts
-from devtools_lsp.ports import FileKind, FileStat, batching
+from devtools_lsp.ports import Access, FileKind, FileStat, batching
 
 READ_A_WINDOW = "; read a window of it with read_lines or read_file"
 _NARROWER = "; leave it out by naming the other files, or by narrower patterns such as src/**/*.py"
@@ -217,22 +217,24 @@ async def _expand(parts: PipelineParts, pattern: PathPattern, skipped: _Skipped)
                 f"pattern {pattern.text!r} matches at least {len(names)} files, with {path}",
                 "files",
             )
-    readable = await _screen_each(parts, names, skipped)
-    return await _stat_each(parts, readable)
+    denied = await refused_among(parts, names, "read")
+    skipped.denied += sorted(denied)
+    return await _stat_each(parts, [name for name in names if name not in denied])
 
 
-async def _screen_each(parts: PipelineParts, names: Sequence[str], skipped: _Skipped) -> list[str]:
-    """Those that may be read: asked about together, and one by one only when somebody among them is refused."""
+async def refused_among(parts: PipelineParts, paths: Sequence[str], access: Access) -> frozenset[str]:
+    """Those of the normal paths to which the policy refuses an access. All in one go first: mostly none is."""
     try:
-        return await parts.gauntlet.screen_many([(name, "read") for name in names])
+        await parts.gauntlet.screen_many([(path, access) for path in paths])
     except PolicyError:
-        readable: list[str] = []
-        for name in names:
+        found: set[str] = set()
+        for path in paths:
             try:
-                readable.append(await parts.gauntlet.screen(name, "read"))
+                await parts.gauntlet.screen(path, access)
             except PolicyError:
-                skipped.denied.append(name)
-        return readable
+                found.add(path)
+        return frozenset(found)
+    return frozenset()
 
 
 async def _stat_each(parts: PipelineParts, names: Sequence[str]) -> dict[str, FileStat]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from devtools_lsp.core.patch.operations import ParsedPatch
-from devtools_lsp.errors import BadArgumentError, DevToolsError, PolicyError, StepFailedError
+from devtools_lsp.errors import BadArgumentError, DevToolsError, StepFailedError
 from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline import acquire
 from devtools_lsp.pipeline.acquire import Resolved
@@ -265,7 +265,7 @@ async def _walk_steps(
             selectors = getattr(arguments, "paths", None)
             chosen = select_paths(step.step, selectors, present) if certain else []
             spelled = resolved.spelled if selectors is None else frozenset(selectors)
-            closed = await _closed(parts, [path for path in chosen if path not in spelled])
+            closed = await acquire.refused_among(parts, [path for path in chosen if path not in spelled], "write")
             if len(closed) < len(chosen):
                 kept[step.index] = closed
                 chosen = [path for path in chosen if path not in closed]
@@ -275,21 +275,6 @@ async def _walk_steps(
         elif isinstance(arguments, FormatArguments | LintArguments) and certain:
             select_paths(step.step, arguments.paths, present)
     return mutates
-
-
-async def _closed(parts: PipelineParts, paths: Sequence[str]) -> frozenset[str]:
-    """Those that may not be written. All in one go first, because mostly none is."""
-    try:
-        await parts.gauntlet.screen_many([(path, "write") for path in paths])
-    except PolicyError:
-        found: set[str] = set()
-        for path in paths:
-            try:
-                await parts.gauntlet.screen(path, "write")
-            except PolicyError:
-                found.add(path)
-        return frozenset(found)
-    return frozenset()
 
 
 def _may_add(parts: PipelineParts, step: CompiledStep) -> bool:

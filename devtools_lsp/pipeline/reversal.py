@@ -6,7 +6,7 @@ through the guarded door, and tells what was left alone.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -24,6 +24,8 @@ from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.preview import diff_of
 from devtools_lsp.pipeline.proposal import Proposal, Proposed
 from devtools_lsp.ports import Decision, Mutation
+
+_log = logging.getLogger(__name__)
 
 
 class Undoing(Protocol):
@@ -73,9 +75,11 @@ async def undo(parts: PipelineParts, guarded: Guarded, plan: str | None, caller:
     await file_system.mark_undone(undoing.plan, caller.who.plan)
     result = await guarded.undo(reversal, {"plan": plan} if plan is not None else {}, caller)
     if result.written:
-        with contextlib.suppress(DevToolsError):
-            # It landed and counts already; this second note only outlasts the first one's record.
+        try:
             await file_system.mark_undone(undoing.plan, caller.who.plan)
+        except DevToolsError as error:
+            # It landed and counts already; this second note only outlasts the first one's record.
+            _log.warning("the undo of %s could not be noted once more: %s", undoing.plan, error.message)
     if not undoing.conflicts:
         return result
     warnings = [
