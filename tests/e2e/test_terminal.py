@@ -9,6 +9,7 @@ import pty
 import signal
 import socket
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,20 @@ def test_a_person_watches_and_decides_in_terminals(asking: Place):
     finally:
         watching.terminate()
         watching.communicate(timeout=20)
+
+
+def test_a_rule_to_keep_is_spelled_for_the_file_that_configures_the_root(new_place: Callable[..., Place]):
+    configured = ASK.replace("[gate]", "[tool.devtools-lsp.gate]")
+    place = new_place("", {"pyproject.toml": configured, "a.txt": "a\n"})
+    person, agent = place.terminal(), place.agent("ada")
+    person.wire.request("devtools/approvals", {"watch": True})
+    call = agent.begin_edit("a.txt", "a", "b")
+    (item,) = person.waiting()
+    text = place.cli("approve", item["id"], "--remember").stdout
+    assert agent.wire.result(call)["written"]
+    assert "add to pyproject.toml" in text
+    (rule,) = tomllib.loads(text[text.index("[[") :])["tool"]["devtools-lsp"]["gate"]["rules"]
+    assert rule["agent"] == "ada"
 
 
 def _until_somebody_watches(place: Place) -> None:
