@@ -46,7 +46,9 @@ def test_a_person_reads_the_diff_drops_nothing_and_approves_with_one_key(new_pro
 
 
 def test_the_editors_own_gesture_asks_in_its_own_list(new_project: Any, terminal: Any):
-    project = new_project({"app.py": "one\n"})
+    # An editor is listed a moment before it can be asked: the question waits for it.
+    waits = '[gate]\nmode = "editor"\nno_editor = "wait"\n'
+    project = new_project({"app.py": "one\n"}, configuration=waits)
     screen = terminal(project)
     screen.start(
         "nvim", "-u", "NONE", "-i", "NONE", "-n", "--cmd", f"set runtimepath^={PLUGIN}",
