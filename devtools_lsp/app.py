@@ -286,6 +286,10 @@ class App:
         own = Path(self.root, FILE_NAME)
         return tuple(str(path) for path in dict.fromkeys((own, source)) if path is not None)
 
+    def end_session(self, session: str) -> None:
+        """Forget what a session has read: it is over, and nobody can take it up again."""
+        self._memory.forget(session)
+
     async def confinement(self) -> dict[str, str]:
         """How far commands are confined, for `devtools/initialize`: {level, description}."""
         return await confinement_of(self.root, self.configuration)

@@ -1,6 +1,7 @@
 """What each session has read: the memory behind `edit_file`'s and `write_file`'s refusals (SPEC 7.6).
 
-A session is a connection, or a name that outlives it. Memory is bounded; a file that was forgotten counts as unread.
+A session is a connection, or a name that outlives it. A connection's ends with it. Memory is bounded; a file that was
+forgotten counts as unread.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ class SessionMemory:
             self._characters += len(content.content.text)
         while len(self._sessions) > MAX_SESSIONS or self._characters > MAX_CHARACTERS:
             self._forget_oldest()
+
+    def forget(self, session: str) -> None:
+        """The session is over and nobody can take it up again."""
+        known = self._sessions.pop(session, None)
+        if known is not None:
+            self._characters -= sum(len(content.content.text) for content in known.seen.values())
 
     def _forget_oldest(self) -> None:
         name, oldest = next(iter(self._sessions.items()))

@@ -113,6 +113,9 @@ class AgentDesk:
             self._approvals.detach(view)
         if not any(other.session == peer.session for other in self._host.peers() if other is not peer):
             self._approvals.end_session(peer.session)
+        if peer.session == peer.connection:
+            # It was given no name under which somebody could come back to what it has read.
+            self._app.end_session(peer.session)
 
     def watching(self) -> list[Peer]:
         """The terminals that wait in `approvals --watch`: somebody who can decide."""

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.place import ASK, Agent, Editor, Place, edit_of, until
+from tests.e2e.place import ALLOW, ASK, Agent, Editor, Place, edit_of, until
 from tests.e2e.wire import Message, Wire
 
 RULES = """
@@ -32,6 +32,8 @@ TALLY = "free/tally.txt"
 SHARED = ("free/shared0.txt", "free/shared1.txt", "free/shared2.txt", "asked/shared.txt")
 SLOTS = 6
 ANSWERED_S = 60.0
+MAX_SESSIONS = 200
+"""So many sessions are remembered, those that wait for somebody to come back included."""
 DENIED = 5
 """A person denies every value that this divides."""
 CONTRARY = 3
@@ -407,3 +409,21 @@ def test_a_crowd_loses_nothing_and_is_told_everything_once(new_place: Callable[.
     crowd.judge_announcements()
     crowd.judge_questions()
     crowd.judge_end(before)
+
+
+def test_who_came_and_left_pushes_nobody_out(new_place: Callable[..., Place]):
+    """What an agent has read is remembered however many connections there were meanwhile: theirs is forgotten."""
+    place = new_place(ALLOW, {"a.txt": "a\n"})
+    agent, named = place.agent("patient"), place.agent("named", session="kept")
+    for reader in (agent, named):
+        reader.call("read_file", {"path": "a.txt"}, surface="workspace")
+    named.wire.close()
+    for _ in range(MAX_SESSIONS + 10):
+        guest = place.agent("guest")
+        guest.call("read_file", {"path": "a.txt"}, surface="workspace")
+        guest.wire.close()
+    again = place.agent("named", session="kept")
+    for writer, old, new in ((agent, "a", "b"), (again, "b", "c")):
+        change = {"path": "a.txt", "old_string": old, "new_string": new}
+        assert writer.call("edit_file", change, surface="workspace")["written"]
+    assert place.text("a.txt") == "c\n"
