@@ -245,6 +245,7 @@ def log(
 ) -> None:
     """Show the activity log: gate answers, landed edits, failures. Works without a daemon."""
     from devtools_lsp import discovery
+    from devtools_lsp.core.summary import first_names
 
     found = checked_root(root)
     path = discovery.state_directory(found) / "activity.jsonl"
@@ -264,7 +265,7 @@ def log(
             terminal.out.print(f"(not a whole line: {line[:80]})", markup=False)
             continue
         named: list[str] = entry.get("paths") or []
-        files = ", ".join(named[:3]) + (" …" if len(named) > 3 else "")
+        files = first_names(named, 3)
         terminal.out.print(
             f"{entry['time']}  {entry['event']:8} {entry.get('step') or '':11} {entry.get('verdict') or '':19} "
             f"{entry.get('by') or '':9} {entry.get('agent') or '':12} {entry.get('plan') or '':14} {files}",

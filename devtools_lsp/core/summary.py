@@ -1,4 +1,4 @@
-"""Changes as short lines in git's manner, for people and models to skim."""
+"""Changes as short lines in git's manner, and many names as a few, for people and models to skim."""
 
 from __future__ import annotations
 
@@ -24,3 +24,8 @@ def change_line(change: Change) -> str:
 def summary_lines(changes: Sequence[Change]) -> list[str]:
     """One line for each change, in the order given."""
     return [change_line(change) for change in changes]
+
+
+def first_names(names: Sequence[str], shown: int = 5) -> str:
+    """The first of many names in one line, with a mark where there are more."""
+    return ", ".join(names[:shown]) + (" …" if len(names) > shown else "")

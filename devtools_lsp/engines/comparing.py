@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from devtools_lsp.core.delta import Comparison
 from devtools_lsp.core.diagnostics import Pending
 from devtools_lsp.core.linediff import enclosing_span
+from devtools_lsp.core.summary import first_names
 from devtools_lsp.engines.client import ServerTimeoutError
 from devtools_lsp.engines.judging import PULLS_AT_ONCE, Answers, Judge, State
 from devtools_lsp.engines.messages import DocumentSymbol, Position
@@ -211,8 +212,7 @@ _ONLY_PLANNED = "the plan creates, deletes or moves, and this engine takes from 
 
 
 def _named(paths: Iterable[str]) -> str:
-    names = sorted(paths)
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    return first_names(sorted(paths), 3)
 
 
 def _symbols_at(symbols: Iterable[DocumentSymbol], first: int, last: int) -> Iterator[Position]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from devtools_lsp.core.diagnostics import Diagnostic, notice
+from devtools_lsp.core.summary import first_names
 from devtools_lsp.errors import BadArgumentError, PolicyError, StepFailedError, WorkspaceBoundsError
 from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline.parts import Bounds, PipelineParts
@@ -58,8 +59,7 @@ def left_out(names: Collection[str], why: str, step: str = "") -> list[Diagnosti
     """What is said of files that a pattern matches and that nobody named, when they do not take part."""
     if not names:
         return []
-    shown = ", ".join(sorted(names)[:5]) + (" …" if len(names) > 5 else "")
-    said = f"{len(names)} matching path(s) were left out: {shown} ({why})"
+    said = f"{len(names)} matching path(s) were left out: {first_names(sorted(names))} ({why})"
     return [notice(f"{step}: {said}" if step else said, rule="skipped")]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from devtools_lsp.core.diagnostics import Diagnostic
+from devtools_lsp.core.summary import first_names
 from devtools_lsp.core.workspace import DiskFile, FileText, sha256
 from devtools_lsp.errors import BadArgumentError
 from devtools_lsp.pipeline.acquire import READ_A_WINDOW, Resolved, check_bound, check_total, left_out, refusing
@@ -55,9 +56,8 @@ async def load(parts: PipelineParts, resolved: Resolved, targets: Sequence[str],
     check_total(sizes, parts.bounds)
     for pattern, found in resolved.by_pattern.items():
         if found.issubset(not_text):
-            shown = ", ".join(sorted(found)[:5]) + (" …" if len(found) > 5 else "")
             raise BadArgumentError(
-                f"pattern {pattern!r} matches no text file; what it matches is not text: {shown}",
+                f"pattern {pattern!r} matches no text file; what it matches is not text: {first_names(sorted(found))}",
                 reason="notText",
                 path=pattern,
             )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from devtools_lsp.core.diagnostics import Diagnostic, notice
+from devtools_lsp.core.summary import first_names
 from devtools_lsp.errors import EngineRequiredError, StepUnavailableError
 from devtools_lsp.paths import PathPattern, extension_of, is_pattern
 from devtools_lsp.pipeline.parts import PipelineParts
@@ -156,11 +157,10 @@ def _unhandled(step: str, paths: Sequence[str]) -> tuple[Diagnostic, ...]:
         by_extension.setdefault(extension_of(path), []).append(path)
     found: list[Diagnostic] = []
     for extension, group in sorted(by_extension.items()):
-        shown = ", ".join(group[:5]) + (" …" if len(group) > 5 else "")
         what = f".{extension} files" if extension else "files without an extension"
         found.append(
             notice(
-                f"{step}: no engine handles {what}; {len(group)} skipped: {shown}",
+                f"{step}: no engine handles {what}; {len(group)} skipped: {first_names(group)}",
                 path=group[0] if len(group) == 1 else None,
                 rule="skipped",
             )
