@@ -1,8 +1,8 @@
 """A command as an engine: run once a call, over standard input, files or in place, and its output understood.
 
-Owns command lines, working directories, exit codes and time limits. Texts that are not on disk reach a command
-that reads files through a shadow copy; without one such files are `pending`. Formats of output belong to
-`parsers`, processes to `process`.
+Owns command lines, working directories and time limits; exit codes are judged in `command_run`. Texts that are not on
+disk reach a command that reads files through a shadow copy; without one such files are `pending`. Formats of output
+belong to `parsers`, processes to `process`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-
-import msgspec
 
 from devtools_lsp.core.delta import Delta
 from devtools_lsp.core.diagnostics import Finding, Pending
 from devtools_lsp.engines.calls import gone, until_cancelled
+from devtools_lsp.engines.command_run import (
+    CommandFailedError,
+    CommandTimeoutError,
+    Run,
+    about_the_project,
+    refused,
+    understood,
+)
 from devtools_lsp.engines.guard import Guard
 from devtools_lsp.engines.locate import locate_command, nearest, project_interpreter
 from devtools_lsp.engines.parsers import OutputError, parse_output
-from devtools_lsp.engines.process import Completed, LaunchError, engine_environment, run_command
+from devtools_lsp.engines.process import LaunchError, engine_environment, run_command
 from devtools_lsp.engines.shadow import Shadow
 from devtools_lsp.engines.spec import Ability, CommandSpec, EngineSpec
 from devtools_lsp.engines.tree import ProjectTree
@@ -38,24 +43,6 @@ STDIN_NAMES = frozenset({"", "-", "stdin", "<stdin>", "<text>"})
 RUNS_AT_ONCE = 4
 FILES_A_RUN = 200
 """A longer list of files is split: command lines have a limit."""
-
-
-class CommandFailedError(Exception):
-    """The command ended in a way that its table does not know; the message has its last words."""
-
-
-class CommandTimeoutError(Exception):
-    """The command was killed at its time limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One finished run that was understood: what it printed, and whether its exit code means findings."""
-
-    stdout: str
-    stderr: str
-    cwd: Path
-    found: bool
 
 
 class CommandEngine:
@@ -124,7 +111,7 @@ class CommandEngine:
         """The text that a filter makes of a file, or None and why it did not."""
         run = await self._run(command, self._root, [path], deadline, stdin=text)
         if run.found:
-            return None, [_refused(path, run)]
+            return None, [refused(path, run)]
         if not run.stdout and text.strip():
             return None, [Finding(path=path, severity="warning", message="the command printed nothing; text kept")]
         return run.stdout.replace("\r\n", "\n"), []
@@ -140,7 +127,7 @@ class CommandEngine:
             for directory, group in self._grouped(paths):
                 run = await self._run(command, shadow.root, group, deadline, directory=directory)
                 if run.found and command.output.form == "none":
-                    notes.append(_refused(group[0], run))
+                    notes.append(refused(group[0], run))
             changed: dict[str, str] = {}
             for path in paths:
                 data = shadow.read(path)
@@ -156,11 +143,11 @@ class CommandEngine:
         after = await self._judged(call, "lint", texts, deadline)
         unknown = {entry.path for entry in (*before.pending, *after.pending)}
         known = [finding for finding in before.diagnostics if not unknown & {finding.path, None}]
-        refused = tuple(Pending(reason=note.message, path=note.path) for note in fixes.diagnostics)
+        left_alone = tuple(Pending(reason=note.message, path=note.path) for note in fixes.diagnostics)
         return Delta(
             changed=fixes.changed,
             diagnostics=after.diagnostics,
-            pending=refused,
+            pending=left_alone,
             fixed=tuple(gone(known, after.diagnostics)),
         )
 
@@ -229,7 +216,7 @@ class CommandEngine:
             found = self._findings(command, run, self._root, call.texts)
             notes.extend(found)
             if run.found and not found:
-                notes.append(_refused(group[0], run))
+                notes.append(refused(group[0], run))
         return Delta(diagnostics=tuple(notes))
 
     # -- one run
@@ -265,7 +252,7 @@ class CommandEngine:
             stdin=stdin.encode("utf-8", "surrogatepass") if stdin is not None else None,
             sweep=self.spec.leaves_processes,
         )
-        return _understood(command, completed, cwd)
+        return understood(command, completed, cwd)
 
     def _words(self, template: Sequence[str], base: Path, cwd: Path, paths: Sequence[str]) -> list[str]:
         words: list[str] = []
@@ -309,7 +296,7 @@ class CommandEngine:
             found = parse_output(command.output, streams[command.output.stream], resolve, text_of)
         except OutputError as error:
             raise CommandFailedError(f"its output was not understood: {error}") from error
-        return [_about_the_project(finding, base, self._root) for finding in found]
+        return [about_the_project(finding, base, self._root) for finding in found]
 
     # -- what belongs together
 
@@ -376,33 +363,6 @@ class CommandEngine:
             raise WaitTimeoutError(f"{self.spec.id}: not {word}: {error}", step=call.step) from error
         except (CommandFailedError, LaunchError) as error:
             raise StepFailedError(f"{self.spec.id}: not {word}: {error}", step=call.step, retry="no") from error
-
-
-def _understood(command: CommandSpec, completed: Completed, cwd: Path) -> Run:
-    if completed.timed_out:
-        raise CommandTimeoutError(f"timeout: no end within {completed.duration_s:.1f} s, so it was killed")
-    if completed.overflowed:
-        raise CommandFailedError("it printed more than 64 MiB and was killed")
-    stdout = completed.stdout.decode("utf-8", "replace")
-    stderr = completed.stderr.decode("utf-8", "replace")
-    if completed.returncode in command.ok_exits:
-        return Run(stdout, stderr, cwd, found=False)
-    if completed.returncode in command.findings_exits:
-        return Run(stdout, stderr, cwd, found=True)
-    words = (stderr.strip() or stdout.strip())[-600:]
-    raise CommandFailedError(f"it ended with exit code {completed.returncode}: {words or 'without a word'}")
-
-
-def _refused(path: str, run: Run) -> Finding:
-    said = run.stderr.strip() or run.stdout.strip()
-    return Finding(path=path, severity="warning", message=f"not changed: {said[:600] or 'the command refused it'}")
-
-
-def _about_the_project(finding: Finding, base: Path, root: Path) -> Finding:
-    """A message that names the shadow's files, about the project's own."""
-    if base == root or str(base) not in finding.message:
-        return finding
-    return msgspec.structs.replace(finding, message=finding.message.replace(str(base), str(root)))
 
 
 def _from(cwd: Path, path: Path) -> str:
