@@ -435,5 +435,5 @@ def _why_it_ended(starting: Starting) -> DevToolsError:
     except ValueError:
         told = None
     if isinstance(told, dict) and "code" in told and "message" in told:
-        return DevToolsError.from_wire({**told, "message": f"the daemon did not start: {told['message']}"})  # pyright: ignore[reportUnknownArgumentType]
+        return DevToolsError.from_wire({**told, "message": f"the daemon did not start: {told['message']}"})  # pyright: ignore[reportUnknownArgumentType] -- JSON
     return StartFailedError(f"the daemon ended with code {starting.exit_code} and said:\n{said or '(nothing)'}")

@@ -57,6 +57,17 @@ def test_ci_runs_the_test_line_of_the_readme():
     assert "README.md" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+def test_every_exception_from_the_types_says_why():
+    bare = re.compile(r"(?:type|pyright): ignore(?:\[[^\]]*\])?(?! -- \S)")
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if bare.search(line)
+    ]
+    assert found == []
+
+
 def test_no_module_is_a_drawer():
     names = {path.stem for path in PACKAGE.rglob("*.py")}
     assert not names & {"utils", "helpers", "manager", "common", "misc"}

@@ -305,7 +305,7 @@ def _composite(pipeline: DevPipeline) -> Tool:
             )
         result = await pipeline.ops(
             paths,  # pyright: ignore[reportUnknownArgumentType] -- the pipeline checks the entries
-            ops,  # pyright: ignore[reportUnknownArgumentType]
+            ops,  # pyright: ignore[reportUnknownArgumentType] -- as above
             agent=who.agent,
             session=who.session,
             signal=who.signal,

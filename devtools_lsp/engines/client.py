@@ -281,7 +281,7 @@ class Connection:
         token, value = params.get("token"), params.get("value")
         if not isinstance(token, int | str) or not isinstance(value, dict):
             return
-        kind: Any = value.get("kind")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        kind: Any = value.get("kind")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- JSON
         if kind == "begin" and len(self.progress) < 1024:
             self.progress.add(token)
         elif kind == "end":
@@ -369,5 +369,5 @@ def section_of(settings: Mapping[str, Any], section: str) -> Any:
     for part in section.split("."):
         if not isinstance(value, Mapping) or part not in value:
             return None
-        value = value[part]  # pyright: ignore[reportUnknownVariableType]
-    return value  # pyright: ignore[reportUnknownVariableType]
+        value = value[part]  # pyright: ignore[reportUnknownVariableType] -- JSON
+    return value  # pyright: ignore[reportUnknownVariableType] -- JSON

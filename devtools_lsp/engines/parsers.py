@@ -130,7 +130,7 @@ def _number(printed: Any) -> int | None:
 
 def _from_sarif(data: str) -> Iterator[dict[str, Any]]:
     log = _decoded(data)
-    runs = log.get("runs") if isinstance(log, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    runs = log.get("runs") if isinstance(log, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- JSON
     if not isinstance(runs, list):
         raise OutputError("it is not a SARIF log: there is no list 'runs'")
     for run in cast("list[Any]", runs):

@@ -216,7 +216,7 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any], deep: frozenset[str
     for key, value in over.items():
         known = merged.get(key)
         if (deep is None or key in deep) and isinstance(known, Mapping) and isinstance(value, Mapping):
-            merged[key] = _merge(known, value, None)  # pyright: ignore[reportUnknownArgumentType]
+            merged[key] = _merge(known, value, None)  # pyright: ignore[reportUnknownArgumentType] -- TOML
         else:
             merged[key] = value
     return merged

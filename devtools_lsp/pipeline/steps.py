@@ -256,7 +256,7 @@ def _compile_op(index: int, op: Mapping[str, Any]) -> CompiledStep:
     label = op.get("label")
     if label is not None and not isinstance(label, str):
         raise BadArgumentError(f"ops[{index}] ({name}): label must be a string", step=name, reason="malformed")
-    authored: dict[str, Any] = {str(key): value for key, value in args.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    authored: dict[str, Any] = {str(key): value for key, value in args.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] -- checked below
     try:
         step = compile_step(name, authored, index=index)  # pyright: ignore[reportArgumentType] -- membership was tested
     except BadArgumentError as error:
