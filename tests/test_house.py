@@ -58,7 +58,7 @@ def test_ci_runs_the_test_line_of_the_readme():
 
 
 def test_every_exception_from_the_types_says_why():
-    bare = re.compile(r"(?:type|pyright): ignore(?:\[[^\]]*\])?(?! -- \S)")
+    bare = re.compile(r"(?:type|pyright): ignore(?:\[[^\]]*\])?+(?! -- \S)")
     found = [
         f"{path.relative_to(PACKAGE)}:{number}"
         for path in sorted(PACKAGE.rglob("*.py"))
