@@ -263,11 +263,17 @@ class _Cut:
         new_errors = sum(1 for item in self._ordered if item.severity == "error" and item in new)
         errors = self._counts["error"]
         diagnostics = self._take(self._ordered[:new_errors], clip=True)
-        introduced = self._take(_sorted_new(delta.introduced), clip=True) if delta is not None else []
-        for start, end in ((new_errors, errors), (errors, len(self._ordered))):
-            if len(diagnostics) == start:
-                diagnostics += self._take(self._ordered[start:end], clip=True)
-        resolved = self._take(delta.resolved, clip=True) if delta is not None else []
+        introduced = self._take(_by_severity(delta.introduced), clip=True) if delta is not None else []
+        if len(diagnostics) == new_errors:
+            diagnostics += self._take(self._ordered[new_errors:errors], clip=True)
+        gone = _by_severity(delta.resolved) if delta is not None else []
+        mended = sum(1 for item in gone if item.severity == "error")
+        # That an error went is what the call was made for; that an old warning stays is not.
+        resolved = self._take(gone[:mended], clip=True)
+        if len(diagnostics) == errors:
+            diagnostics += self._take(self._ordered[errors:], clip=True)
+        if len(resolved) == mended:
+            resolved += self._take(gone[mended:], clip=True)
         pending = self._take(delta.pending) if delta is not None else []
         for name, taken in lists.items():
             taken += self._take(getattr(result, name)[len(taken) :])
@@ -350,5 +356,5 @@ class _Cut:
         return {"approved": decision.approved, "edited": [], "dropped": [], "by": decision.by[:100]}
 
 
-def _sorted_new(introduced: Sequence[Diagnostic]) -> list[Diagnostic]:
-    return sorted(introduced, key=lambda item: SEVERITY_ORDER[item.severity])
+def _by_severity(findings: Sequence[Diagnostic]) -> list[Diagnostic]:
+    return sorted(findings, key=lambda item: SEVERITY_ORDER[item.severity])

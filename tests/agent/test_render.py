@@ -57,6 +57,15 @@ def result(**parts) -> Result:
     return Result(**{**whole, **parts})
 
 
+def test_an_error_that_went_is_told_before_old_warnings():
+    old = [finding("warning", line=line, message="old " * 20) for line in range(1, 200)]
+    gone = [*(finding("warning", line=line, message="mended " * 20) for line in range(1, 50)), finding(message="fixed")]
+    delta = DiagnosticsDelta(introduced=[], resolved=gone, unchanged=len(old), pending=[])
+    reply = render_reply(result(diagnostics=old, delta=delta), ARTIFACT, inline_tokens=1000)
+    assert reply["delta"]["resolved"][0]["message"] == "fixed"
+    assert reply["omitted"]["delta.resolved"]
+
+
 def test_a_small_result_is_whole():
     full = result(
         diagnostics=[finding("warning", 3), finding("error", 9)],
