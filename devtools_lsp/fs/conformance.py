@@ -6,9 +6,9 @@ Subclass what fits in a test module, say how to make an empty adapter, and let p
         def make(self):
             return MyFileSystem(...)
 
-`FileSystemConformance` covers the four methods that every adapter has, each other class an optional method, and
-`CompleteConformance` everything. An optional method that the adapter has and the class does not cover is an error,
-so that nothing stays untested by oversight. Each test gets a fresh adapter and runs on an event loop of its own; no
+`FileSystemConformance` covers the four methods that every adapter has, each other class what is optional, and
+`CompleteConformance` all but the batches. An optional method that the adapter has and the class does not cover is an
+error, so that nothing stays untested by oversight. Each test gets a fresh adapter and runs on an event loop of its own; no
 pytest plugin is needed.
 """
 
@@ -22,7 +22,7 @@ from devtools_lsp.core.workspace import sha256
 from devtools_lsp.errors import ConflictError, DevToolsError
 from devtools_lsp.ports import Cancellation, Mutation
 
-_OPTIONAL = ("mkdir", "delete", "rename", "read_window", "commit")
+_OPTIONAL = ("mkdir", "delete", "rename", "read_window", "stat_many", "read_many", "commit")
 _E = TypeVar("_E", bound=BaseException)
 
 
@@ -241,6 +241,40 @@ class WindowConformance(AdapterScenes):
         self._run(scene)
 
 
+class BatchConformance(AdapterScenes):
+    """The optional `stat_many` and `read_many`: see `ports.BatchFileSystem`."""
+
+    covers = frozenset(("stat_many", "read_many"))
+
+    def test_many_are_looked_at_in_one_go(self) -> None:
+        """`stat_many` answers for each path; an absence stands at its own path and fails nothing else."""
+
+        async def scene(fs: Any) -> None:
+            await fs.write("a", b"1")
+            await fs.write("b", b"22")
+            found = await fs.stat_many(["a", "missing", "b"])
+            assert set(found) == {"a", "missing", "b"}
+            assert (found["a"], found["b"]) == (await fs.stat("a"), await fs.stat("b"))
+            assert isinstance(found["missing"], FileNotFoundError)
+            assert await fs.stat_many([]) == {}
+
+        self._run(scene)
+
+    def test_many_are_read_in_one_go(self) -> None:
+        """`read_many` gives whole contents; what cannot be read stands at its own path."""
+
+        async def scene(fs: Any) -> None:
+            await fs.write("a", b"1\r\n\0")
+            await fs.write("b", b"")
+            found = await fs.read_many(["b", "missing", "a"])
+            assert set(found) == {"a", "missing", "b"}
+            assert (found["a"], found["b"]) == (b"1\r\n\0", b"")
+            assert isinstance(found["missing"], FileNotFoundError)
+            assert isinstance((await fs.read_many([""]))[""], Exception), "a directory is no file"
+
+        self._run(scene)
+
+
 class TransactionConformance(AdapterScenes):
     """The optional `commit`, for adapters that declare `atomic`."""
 
@@ -327,7 +361,7 @@ class CompleteConformance(
     WindowConformance,
     TransactionConformance,
 ):
-    """Everything, for an adapter that has all methods and declares `atomic`."""
+    """Every method that changes what an adapter can do, and `atomic`; `BatchConformance` is a matter of speed."""
 
 
 async def _raises(kind: type[_E], call: Coroutine[Any, Any, Any]) -> _E:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from devtools_lsp.fs.conformance import (
+    BatchConformance,
     CompleteConformance,
     DeleteConformance,
     FileSystemConformance,
@@ -34,16 +35,22 @@ class _OnDisk:
         shutil.rmtree(self.directory)
 
 
-class TestLocal(_OnDisk, CompleteConformance):
+class TestLocal(_OnDisk, CompleteConformance, BatchConformance):
     pass
 
 
-class TestLocalFollowingLinks(_OnDisk, CompleteConformance):
+class TestLocalFollowingLinks(_OnDisk, CompleteConformance, BatchConformance):
     symlinks = "inside"
 
 
 class TestLocalWithoutJournal(
-    _OnDisk, FileSystemConformance, MkdirConformance, DeleteConformance, RenameConformance, WindowConformance
+    _OnDisk,
+    FileSystemConformance,
+    MkdirConformance,
+    DeleteConformance,
+    RenameConformance,
+    WindowConformance,
+    BatchConformance,
 ):
     journaled = False
 
