@@ -8,8 +8,8 @@ Subclass what fits in a test module, say how to make an empty adapter, and let p
 
 `FileSystemConformance` covers the four methods that every adapter has, each other class what is optional, and
 `CompleteConformance` all but the batches. An optional method that the adapter has and the class does not cover is an
-error, so that nothing stays untested by oversight. Each test gets a fresh adapter and runs on an event loop of its own; no
-pytest plugin is needed.
+error, so that nothing stays untested by oversight. Each test gets a fresh adapter and runs on an event loop of its own;
+no pytest plugin is needed.
 """
 
 from __future__ import annotations
