@@ -34,6 +34,8 @@ const methods = {
   press: (keys) => page.keyboard.press(keys),
   type: (text) => page.keyboard.type(text),
   click: (selector) => page.locator(selector).first().click(),
+  // A menu takes no click in the moment in which it opens, but keys.
+  choose: (selector) => page.locator(selector).first().hover().then(() => page.keyboard.press("Enter")),
   hover: (selector) => page.locator(selector).first().hover(),
   see: (selector) => page.locator(selector).first().waitFor({ state: "visible" }),
   wait: (selector, timeout) => page.locator(selector).first().waitFor({ state: "visible", timeout }),

@@ -158,7 +158,7 @@ def test_a_person_takes_the_hunks_that_they_want_and_remembers(
 
     # What would be remembered is read before, what would keep it is offered after.
     page.do("click", '.editor-actions .action-label[aria-label^="More Actions"], .editor-actions .codicon-toolbar-more')
-    page.do("click", '.monaco-menu .action-item:has-text("Remember and Approve")')
+    page.do("choose", '.monaco-menu .action-item:has-text("Remember and Approve")')
     page.do("see", '.monaco-dialog-box:has-text("Let claude change files directly in the root without asking")')
     page.do("click", '.monaco-dialog-box .monaco-button:has-text("Remember and Approve")')
     decision = call.result(30)["decision"]
