@@ -71,14 +71,11 @@ class Disk:
     def aliases(self, paths: Iterable[str]) -> tuple[str, ...]:
         """The root-relative paths to which links inside the root lead from these, where they are others, sorted."""
         root, found = str(self.root), set[str]()
-        parents: dict[str, str] = {}
+        links: dict[str, bool] = {}
         for path in paths:
-            parent, _, name = path.rpartition("/")
-            if parent not in parents:
-                parents[parent] = os.path.realpath(os.path.join(root, parent))
-            real = os.path.join(parents[parent], name)
-            if Path(real).is_symlink():
-                real = os.path.realpath(real)
+            if not _leads_through_a_link(root, path, links):
+                continue
+            real = os.path.realpath(os.path.join(root, path))
             if real.startswith(root + "/") and (relative := real[len(root) + 1 :]) != path:
                 found.add(relative)
         return tuple(sorted(found))
@@ -89,3 +86,18 @@ class Disk:
             return stat.S_ISREG(os.stat(self.root / path).st_mode)
         except (OSError, ValueError):
             return False
+
+
+def _leads_through_a_link(root: str, path: str, known: dict[str, bool]) -> bool:
+    """Whether some name on the way is a link, each looked at once; most are none, and nothing is resolved for them."""
+    place = root
+    for name in path.split("/"):
+        place = f"{place}/{name}"
+        if place not in known:
+            try:
+                known[place] = stat.S_ISLNK(os.lstat(place).st_mode)
+            except (OSError, ValueError):
+                known[place] = False
+        if known[place]:
+            return True
+    return False

@@ -225,8 +225,9 @@ class RuleBook:
         """Which rule answers. With `facts` from a complete preview the answer is always a Verdict."""
         unsure: Rule | None = None
         needs: NeedsPreview | None = None
+        asking = [path for path in question.paths if self.always_asks(path)] if question.touches_disk else []
         for rule in (*self.remembered, *self.user):
-            if rule.decision != "deny" or not self._matches(rule, question):
+            if rule.decision != "deny" or not _matches(rule, question, asking):
                 continue
             kept = _limit_kept(rule, facts)
             if not rule.limited or kept is False:
@@ -237,11 +238,13 @@ class RuleBook:
                 unsure = unsure or rule
         if needs is not None:
             return needs
-        return self._first_match(question, facts, unsure)
+        return self._first_match(question, asking, facts, unsure)
 
-    def _first_match(self, question: Question, facts: Facts | None, unsure: Rule | None) -> Verdict | NeedsPreview:
+    def _first_match(
+        self, question: Question, asking: Sequence[str], facts: Facts | None, unsure: Rule | None
+    ) -> Verdict | NeedsPreview:
         for rule in self.all_rules():
-            if (rule.decision == "deny" and rule.origin != "built-in") or not self._matches(rule, question):
+            if (rule.decision == "deny" and rule.origin != "built-in") or not _matches(rule, question, asking):
                 continue
             if rule.limited:
                 kept = _limit_kept(rule, facts)
@@ -255,34 +258,34 @@ class RuleBook:
             return Verdict(rule.decision, f"{_called(rule)} {_VERBS[rule.decision]}", rule)
         return Verdict("ask", "no rule answers")
 
-    def _matches(self, rule: Rule, question: Question) -> bool:
-        """Everything but the limits."""
-        call = question.call
-        if rule.steps and call.step not in rule.steps:
-            return False
-        if rule.agent is not None and not glob_matches(rule.agent, question.agent):
-            return False
-        if rule.session and rule.session != question.session:
-            return False
-        if rule.fix is not None and (call.step != "lint" or question.fixes != rule.fix):
-            return False
-        if rule.in_place is not None and question.in_place != rule.in_place:
-            return False
-        if rule.touches_disk is not None and question.touches_disk != rule.touches_disk:
-            return False
-        if not _command_matches(rule, question.command):
-            return False
-        if rule.paths and not _paths_match(rule, question):
-            return False
-        asking = [path for path in question.paths if self.always_asks(path)] if question.touches_disk else []
-        if rule.always_asking:
-            return bool(asking)
-        if rule.decision == "allow" and asking and rule.origin != "built-in":
-            return rule.origin == "user" and all(_spells(rule, path) for path in asking)
-        return True
-
 
 _VERBS: dict[Outcome, str] = {"allow": "allows it", "ask": "asks a person", "deny": "denies it"}
+
+
+def _matches(rule: Rule, question: Question, asking: Sequence[str]) -> bool:
+    """Everything but the limits. `asking` are the paths that a person is always asked about."""
+    call = question.call
+    if rule.steps and call.step not in rule.steps:
+        return False
+    if rule.agent is not None and not glob_matches(rule.agent, question.agent):
+        return False
+    if rule.session and rule.session != question.session:
+        return False
+    if rule.fix is not None and (call.step != "lint" or question.fixes != rule.fix):
+        return False
+    if rule.in_place is not None and question.in_place != rule.in_place:
+        return False
+    if rule.touches_disk is not None and question.touches_disk != rule.touches_disk:
+        return False
+    if not _command_matches(rule, question.command):
+        return False
+    if rule.paths and not _paths_match(rule, question):
+        return False
+    if rule.always_asking:
+        return bool(asking)
+    if rule.decision == "allow" and asking and rule.origin != "built-in":
+        return rule.origin == "user" and all(_spells(rule, path) for path in asking)
+    return True
 
 
 def _called(rule: Rule) -> str:
