@@ -241,8 +241,13 @@ async def _write_with_approval(
     ops = [_edit(RIGHT), {"step": "lint", "args": {"fix": True}}, {"step": "write"}, {"step": "check"}]
     result = await agent.ops([TARGET], ops)
     stage.say("agent", f"the plan of four steps took {(time.perf_counter() - begun) * 1000:.0f} ms, approval included")
-    stage.say("agent", f"findings after: {_counted(result)}, not judged in time: {len(result['delta']['pending'])}")
-    _show_findings(stage, "introduced", result["delta"]["introduced"])
+    delta = result["delta"]
+    stage.say(
+        "agent",
+        f"findings after, those of dependents included: {_counted(result)}; introduced {len(delta['introduced'])}, "
+        f"resolved {len(delta['resolved'])}, not judged in time {len(delta['pending'])}",
+    )
+    _show_findings(stage, "introduced", delta["introduced"])
     written = target.read_text(encoding="utf-8")
     diff = "".join(
         difflib.unified_diff(original.splitlines(True), written.splitlines(True), f"a/{TARGET}", f"b/{TARGET}")
