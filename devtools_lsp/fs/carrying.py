@@ -43,7 +43,6 @@ from devtools_lsp.fs.staging import (
     take_away,
     write_staged,
 )
-from devtools_lsp.fs.walk import mount_of
 from devtools_lsp.paths import parent_of
 
 _NO_LINK = frozenset((errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP))
@@ -173,7 +172,7 @@ class Carrier:
             trail = self._parents.of(path)
             directory = parent_of(path)
             if directory not in elsewhere:
-                elsewhere[directory] = mount_of(trail.descriptor) != self._journal.mount
+                elsewhere[directory] = self._journal.mounts.of(directory, trail.descriptor) != self._journal.mount
             new = step.effect.after is not None and step.effect.after.origin is None
             step.in_tree = elsewhere[directory] or (new and inherits(trail.descriptor))
             if step.in_tree:

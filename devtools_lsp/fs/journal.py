@@ -25,6 +25,7 @@ import msgspec
 
 from devtools_lsp.errors import InvalidConfigError, PolicyError, StepFailedError
 from devtools_lsp.fs.abandoned import RECORD_NAME, Abandoned
+from devtools_lsp.fs.mounts import Mounts
 from devtools_lsp.fs.names import JOURNAL_DIRECTORY, JOURNAL_IN_GIT
 from devtools_lsp.fs.place import (
     LOCK,
@@ -78,6 +79,7 @@ class Journal:
         self.descriptor = os.open(f"{self.session}.new", LIST_FLAGS, dir_fd=self._place)
         self._lock = locked(self.descriptor)
         os.rename(f"{self.session}.new", self.session, src_dir_fd=self._place, dst_dir_fd=self._place)
+        self.mounts = Mounts()
         self.mount = mount_of(self.descriptor)
         self.exchanges = can_exchange(self.descriptor)
         self._ledger = Ledger(self.descriptor)
@@ -132,6 +134,7 @@ class Journal:
             return
         self._closed = True
         self._ledger.close()
+        self.mounts.close()
         os.close(self._lock)
         os.close(self.descriptor)
         while self._places:
