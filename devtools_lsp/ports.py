@@ -49,6 +49,15 @@ class Cancellation:
         """Return when it is turned."""
         await self._event.wait()
 
+    async def wait_or_done(self, work: asyncio.Future[Any], timeout_s: float | None = None) -> None:
+        """Return when `work` is done, it is turned, or `timeout_s` is over; the work is neither ended nor read."""
+        turned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        unsubscribe = self.subscribe(lambda: turned.set_result(None))
+        try:
+            await asyncio.wait({work, turned}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            unsubscribe()
+
     def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Have `callback` called once when it is turned, now if it has been; returns what ends the subscription."""
         if self.cancelled:

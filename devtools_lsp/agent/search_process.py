@@ -201,13 +201,11 @@ class _Search:
 
     async def _watch(self, process: asyncio.subprocess.Process, work: asyncio.Task[None], outcome: Outcome) -> None:
         """Until the work is done, the time is over or somebody cancels; nothing runs afterwards."""
-        cancelled = asyncio.create_task(self._signal.wait())
         try:
-            await asyncio.wait({work, cancelled}, timeout=self._query.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await self._signal.wait_or_done(work, self._query.timeout_s)
             if not work.done():
-                outcome.stopped = "cancelled" if cancelled.done() else "timeout"
+                outcome.stopped = "cancelled" if self._signal.cancelled else "timeout"
         finally:
-            cancelled.cancel()
             if not work.done():
                 _kill(process)
             # It ends with the process, so that this does not wait for anything else.

@@ -299,15 +299,13 @@ class _Call:
     async def _until_over(self, running: Running) -> tuple[Exit | None, str]:
         """The exit, or None with the reason (`timeout`, `cancel`) why it must be ended."""
         exited = asyncio.ensure_future(running.exited())
-        cancelled = asyncio.ensure_future(self._signal.wait())
         try:
-            await asyncio.wait({exited, cancelled}, timeout=self._limit_s, return_when=asyncio.FIRST_COMPLETED)
+            await self._signal.wait_or_done(exited, self._limit_s)
             if exited.done():
                 return exited.result(), ""
-            return None, "cancel" if cancelled.done() else "timeout"
+            return None, "cancel" if self._signal.cancelled else "timeout"
         finally:
             exited.cancel()
-            cancelled.cancel()
 
     async def _drain(self, pipes: list[_Pipe]) -> None:
         with contextlib.suppress(TimeoutError):

@@ -73,9 +73,7 @@ async def _connected(
     root: Path, interrupted: Cancellation, *, agent: str, surface: Surface | None, session: str | None
 ) -> Client:
     connecting = asyncio.ensure_future(connect(root, name=agent, surface=surface, session=session))
-    stopping = asyncio.ensure_future(interrupted.wait())
-    await asyncio.wait({connecting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
+    await interrupted.wait_or_done(connecting)
     if not connecting.done():
         connecting.cancel()
         await asyncio.wait({connecting})

@@ -22,6 +22,7 @@ from pathlib import Path
 from devtools_lsp import discovery
 from devtools_lsp.daemon.connection import Build, Connection, ConnectionBounds, Doors, Peer
 from devtools_lsp.errors import ConflictError, InvalidConfigError, PolicyError, WaitTimeoutError
+from devtools_lsp.ports import Cancellation
 
 _log = logging.getLogger(__name__)
 
@@ -89,8 +90,7 @@ class Daemon:
         self._started = time.monotonic()
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._names = itertools.count(1)
-        self._stopping = asyncio.Event()
-        self._stop_reason = ""
+        self._stopping = Cancellation()
         self._left = asyncio.Event()
         self._quiet_since = self._started
 
@@ -117,9 +117,7 @@ class Daemon:
 
     def stop(self, reason: str) -> None:
         """Begin the graceful end; later calls change nothing."""
-        if not self._stopping.is_set():
-            self._stop_reason = reason
-            self._stopping.set()
+        self._stopping.cancel(reason)
 
     # -- locks ---------------------------------------------------------------------------------------------------
 
@@ -167,26 +165,24 @@ class Daemon:
         """From the first lock to the end; the caller holds the locks."""
         doors = await self._build(build)
         if doors is None:
-            return self._stop_reason
+            return self._stopping.reason
         try:
             await self._accept_until_stopped(doors, idle_s, ready)
             await self._disconnect_all()
         finally:
             await self._close_doors(doors)
-        return self._stop_reason
+        return self._stopping.reason
 
     async def _build(self, build: Build) -> Doors | None:
         """The doors, or None when we were stopped before there were any: `build` was cancelled then."""
         building = asyncio.ensure_future(build(self))
-        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait([building, stopping], return_when=asyncio.FIRST_COMPLETED)
+            await self._stopping.wait_or_done(building)
             if not building.done():
                 building.cancel()
                 await asyncio.wait([building], timeout=self._bounds.close_s)
         finally:
             building.cancel()
-            stopping.cancel()
         return building.result() if building.done() and not building.cancelled() else None
 
     async def _accept_until_stopped(self, doors: Doors, idle_s: float | None, ready: Callable[[str], None]) -> None:
@@ -200,7 +196,7 @@ class Daemon:
             listener.close()
             raise
         try:
-            if self._stopping.is_set():
+            if self._stopping.cancelled:
                 return
             ready(os.fspath(self._socket_path))
             idle = asyncio.create_task(self._stop_when_idle(idle_s)) if idle_s else None
@@ -223,7 +219,7 @@ class Daemon:
             _log.warning("a connection of user %d (pid %s) was refused", uid, pid)
             writer.transport.abort()
             return
-        if len(self._connections) >= self._bounds.max_connections or self._stopping.is_set():
+        if len(self._connections) >= self._bounds.max_connections or self._stopping.cancelled:
             _log.warning("a connection was refused: %d are open", len(self._connections))
             writer.transport.abort()
             return
@@ -282,7 +278,7 @@ class Daemon:
     async def _disconnect_all(self) -> None:
         tasks = list(self._connections.values())
         for connection in list(self._connections):
-            connection.shut(f"the daemon is stopping: {self._stop_reason}", str(self._socket_path))
+            connection.shut(f"the daemon is stopping: {self._stopping.reason}", str(self._socket_path))
         if not tasks:
             return
         _, pending = await asyncio.wait(tasks, timeout=self._bounds.disconnect_s)

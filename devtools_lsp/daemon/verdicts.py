@@ -54,14 +54,12 @@ def cancelled_error(signal: Cancellation) -> CallCancelledError:
 async def while_wanted(signal: Cancellation, work: Awaitable[T], timeout_s: float) -> T | None:
     """The result, or None after `timeout_s`. Raises CallCancelledError as soon as the agent does not want it."""
     running = asyncio.ensure_future(work)
-    stopped = asyncio.ensure_future(signal.wait())
     try:
-        await asyncio.wait({running, stopped}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        await signal.wait_or_done(running, timeout_s)
         if signal.cancelled:
             raise cancelled_error(signal)
         return running.result() if running.done() else None
     finally:
-        stopped.cancel()
         abandon(running)
 
 

@@ -19,15 +19,13 @@ T = TypeVar("T")
 
 async def until_cancelled(call: EngineCall, engine_id: str, work: Awaitable[T]) -> T:
     """The result of `work`, which is cancelled and awaited when the call is; raises CallCancelledError then."""
-    cancelled = asyncio.ensure_future(call.signal.wait())
     working = asyncio.ensure_future(work)
     try:
-        await asyncio.wait({cancelled, working}, return_when=asyncio.FIRST_COMPLETED)
+        await call.signal.wait_or_done(working)
         if working.done():
             return working.result()
         raise CallCancelledError(f"{engine_id}: {call.signal.reason}", step=call.step)
     finally:
-        cancelled.cancel()
         if not working.done():
             working.cancel()
             await asyncio.wait({working})

@@ -20,12 +20,7 @@ Work = asyncio.Task[dict[str, Any]]
 
 async def done_or_stopped(work: Work, switch: Cancellation) -> None:
     """Return when the work is done, or a bounded time after its switch was turned."""
-    turned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    unsubscribe = switch.subscribe(lambda: turned.set_result(None))
-    try:
-        await asyncio.wait({work, turned}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        unsubscribe()
+    await switch.wait_or_done(work)
     await ended(work)
 
 
