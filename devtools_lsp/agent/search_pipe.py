@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import os
 from collections.abc import Callable
+
+from devtools_lsp.agent.pipe_end import CHUNK_BYTES, PipeEnd
 
 _CAPACITY = 1024 * 1024
 """Asked for, so that a program need not wait for a reader that looks away; what a pipe is given by itself will do."""
@@ -19,34 +20,17 @@ _CAPACITY = 1024 * 1024
 LOOK_AWAY_S = 0.004
 """Long enough for many small writes, too short to be noticed."""
 
-_CHUNK = 64 * 1024
-"""Read and passed on at once: a few milliseconds of the loop."""
 
-
-class Pipe:
-    """One output of a program. `writer` is the descriptor to start it with."""
+class Pipe(PipeEnd):
+    """One output of a program that writes often."""
 
     def __init__(self) -> None:
-        self._reader, self.writer = os.pipe()
-        os.set_blocking(self._reader, False)
+        super().__init__()
         resize: int | None = getattr(fcntl, "F_SETPIPE_SZ", None)
         if resize is not None:
             # Refused to a user whose pipes hold much already.
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self.writer, resize, _CAPACITY)
-
-    def started(self) -> None:
-        """The program has its own copy of the writing end: give up ours."""
-        if self.writer >= 0:
-            os.close(self.writer)
-            self.writer = -1
-
-    def close(self) -> None:
-        """Give up both ends."""
-        self.started()
-        if self._reader >= 0:
-            os.close(self._reader)
-            self._reader = -1
 
     async def drain(
         self, take: Callable[[bytes], None], ended: asyncio.Future[int], *, look_away_s: float = LOOK_AWAY_S
@@ -64,28 +48,21 @@ class Pipe:
         ended.add_done_callback(wake)
         try:
             while True:
-                loop.add_reader(self._reader, wake)
+                loop.add_reader(self.reader, wake)
                 await woken.wait()
-                loop.remove_reader(self._reader)
+                loop.remove_reader(self.reader)
                 woken.clear()
                 # Asked before the last look: whatever the program printed is in the pipe by then.
                 last = ended.done()
-                while data := self._read():
+                while data := self.read():
                     take(data)
                     await asyncio.sleep(0)
-                    if len(data) < _CHUNK and not last:
+                    if len(data) < CHUNK_BYTES and not last:
                         break
                 if last or data == b"":
                     return
                 if look_away_s:
                     await asyncio.wait({ended}, timeout=look_away_s)
         finally:
-            loop.remove_reader(self._reader)
+            loop.remove_reader(self.reader)
             ended.remove_done_callback(wake)
-
-    def _read(self) -> bytes | None:
-        """What is there; empty at the end, None when there is nothing yet."""
-        try:
-            return os.read(self._reader, _CHUNK)
-        except BlockingIOError:
-            return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from devtools_lsp.agent import sandbox, shell_processes
+from devtools_lsp.agent.pipe_end import PipeEnd
 from devtools_lsp.agent.sandbox import Confinement, SandboxMode
 from devtools_lsp.agent.shell_launch import Ended, Exit, Launch, LeftBehind, Running
 from devtools_lsp.agent.shell_output import CapturedOutput, OutputCapture, Stream
@@ -47,7 +48,8 @@ _LONGEST_COMMAND_BYTES = 131_071
 _DRAIN_S = 0.25
 """After the shell ended: how long its pipes may stay open because a background process holds them."""
 
-_READ_BYTES = 64 * 1024
+_LAST_READS = 32
+"""How often a pipe is read once more when it is given up; whoever still writes then is not listened to for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,51 +191,36 @@ def _check(command: str, limit_s: float) -> None:
         raise BadArgumentError(f"the time limit is {limit_s:g} s; it must be positive", step="bash", reason="malformed")
 
 
-class _Pipe:
-    """The reading end of one of the command's outputs, drained by the loop without ever holding it up."""
+class _Pipe(PipeEnd):
+    """One of the command's outputs, drained whenever there is something."""
 
     def __init__(self, consume: Callable[[bytes], None]) -> None:
-        self._reader, self.writer = os.pipe()
-        os.set_blocking(self._reader, False)
+        super().__init__()
         self._consume = consume
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._reader, self._readable)
-        self._open = True
+        self._loop.add_reader(self.reader, self._readable)
         self.ended = asyncio.Event()
 
-    def started(self) -> None:
-        """The command has its own copy of the writing end: give up ours."""
-        if self.writer >= 0:
-            os.close(self.writer)
-            self.writer = -1
-
     def close(self) -> None:
-        """Take what is there and stop; nobody who still holds the other end is waited for."""
-        self.started()
-        if not self._open:
-            return
-        for _ in range(32):
-            if not self._readable():
+        """Take what is there and stop."""
+        for _ in range(_LAST_READS):
+            if self.ended.is_set() or not self._readable():
                 break
         self._stop()
 
     def _readable(self) -> bool:
-        try:
-            data = os.read(self._reader, _READ_BYTES)
-        except BlockingIOError:
-            return False
-        if not data:
+        data = self.read()
+        if data:
+            self._consume(data)
+        elif data is not None:
             self._stop()
-            return False
-        self._consume(data)
-        return True
+        return bool(data)
 
     def _stop(self) -> None:
-        if self._open:
-            self._open = False
-            self._loop.remove_reader(self._reader)
-            os.close(self._reader)
+        if not self.ended.is_set():
+            self._loop.remove_reader(self.reader)
             self.ended.set()
+        super().close()
 
 
 class _Call:
