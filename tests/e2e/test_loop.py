@@ -43,10 +43,15 @@ class Heavy:
         """What held the loop for too long. Reading a frame is excepted: it can only be decoded whole."""
         found = [json.loads(line) for line in self.report.read_text().splitlines()]
         return [
-            f"{entry['seconds'] * 1000:.0f} ms: {entry['what']}"
+            f"{_ms(entry['seconds'])} ({_ms(entry['wall'])} passed, {_ms(entry['gc'])} collecting garbage, "
+            f"{entry['faults']} pages): {entry['what']} -> {entry['ends']}"
             for entry in found
             if entry["seconds"] > ALLOWED_S and " reads: " not in entry["what"]
         ]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms"
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,19 @@
 """Runs `devtools-lsp` with a watchdog on its event loop: `python watched.py REPORT serve --root DIR`.
 
-Every callback that spends more than `NOTED_S` of the loop's CPU time is written to REPORT as a line of JSON:
-`{seconds, what}`. CPU time, because a busy machine may stop any callback for any time.
+Every callback that spends more than `NOTED_S` of the loop's CPU time is written to REPORT as a line of JSON. CPU time,
+because a busy machine may stop any callback for any time. Beside `seconds` of it and `what` ran: `ends`, where its task
+stands afterwards; `wall` and `gc`, the seconds that passed and those that the collector took; `faults`, the pages that
+it touched first, which cost far more on some machines than on others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import resource
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,17 +26,51 @@ def watch(report: Path) -> None:
     inner = asyncio.Handle._run
     sink = report.open("a", buffering=1)
 
+    collector = Collector()
+
     def measured(self: asyncio.Handle) -> None:
         what = describe(self)
+        faults, collected, wall = page_faults(), collector.seconds, time.monotonic()
         began = time.thread_time()
         try:
             inner(self)
         finally:
             spent = time.thread_time() - began
             if spent > NOTED_S:
-                sink.write(json.dumps({"seconds": spent, "what": what}) + "\n")
+                entry = {
+                    "seconds": spent,
+                    "wall": time.monotonic() - wall,
+                    "gc": collector.seconds - collected,
+                    "faults": page_faults() - faults,
+                    "what": what,
+                    "ends": describe(self),
+                }
+                sink.write(json.dumps(entry) + "\n")
 
     asyncio.Handle._run = measured  # type: ignore[method-assign]
+
+
+class Collector:
+    """How many seconds of the loop's thread the garbage collector has taken so far."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+        self._thread = threading.get_ident()
+        gc.callbacks.append(self._told)
+
+    def _told(self, phase: str, _info: dict[str, int]) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        if phase == "start":
+            self._began = time.thread_time()
+        else:
+            self.seconds += time.thread_time() - self._began
+
+
+def page_faults() -> int:
+    """Pages that this thread touched for the first time."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 
 
 def describe(handle: asyncio.Handle) -> str:
