@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from devtools_lsp.core.changeset import FileChange
 from devtools_lsp.daemon.approval_payload import Approval, Resolution
-from devtools_lsp.daemon.approval_words import mark_message
+from devtools_lsp.daemon.approval_words import MarkWords
 from devtools_lsp.daemon.diagnostics_hub import DiagnosticsHub
 from devtools_lsp.daemon.diagnostics_page import Mark
 
@@ -22,9 +23,12 @@ class ApprovalMarks:
         """Mark every file that exists, at the first hunk's old lines."""
         data = {"approvalId": approval.id, "engineId": None, "outOfScope": False}
         marks: dict[str, Mark] = {}
+        words = MarkWords(approval)
+        changes = approval.changes()
         for path in approval.existing[:MAX_MARKED_FILES]:
-            first, count = first_lines(approval, path)
-            marks[path] = Mark(first, count, mark_message(approval, path), CODE, data)
+            change = changes.get(path)
+            first, count = first_lines(change)
+            marks[path] = Mark(first, count, words.on(change), CODE, data)
         if marks:
             self._hub.mark(approval.id, marks)
 
@@ -38,9 +42,8 @@ class ApprovalMarks:
         self._hub.unmark(approval.id)
 
 
-def first_lines(approval: Approval, path: str) -> tuple[int, int]:
+def first_lines(change: FileChange | None) -> tuple[int, int]:
     """(first line, number of lines), 1-based, of the first hunk's old lines in a file that exists; else its first."""
-    change = approval.change_on(path)
     if change is None or not change.hunks:
         return 1, 1
     hunk = change.hunks[0]

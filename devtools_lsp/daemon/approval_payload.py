@@ -76,9 +76,12 @@ class Approval:
         found = {file.path for file in self.shown.files} | {file.from_ for file in self.shown.files if file.from_}
         return sorted(found or set(self.question.call.targets))
 
-    def change_on(self, path: str) -> FileChange | None:
-        """What the proposal does to a file that is on disk now (for a move: to its source)."""
-        return next((file for file in self.shown.files if (file.from_ or file.path) == path), None)
+    def changes(self) -> dict[str, FileChange]:
+        """What the proposal does to each file that is on disk now (of a move: to its source)."""
+        found: dict[str, FileChange] = {}
+        for file in self.shown.files:
+            found.setdefault(file.from_ or file.path, file)
+        return found
 
 
 class Resolution(msgspec.Struct, frozen=True):

@@ -51,14 +51,24 @@ def headline(approval: Approval) -> str:
     return f"{agent} wants to {act} {_what(approval)}"
 
 
-def mark_message(approval: Approval, path: str) -> str:
-    """What stands at the place in a file: the headline, this file's part, and the consequences."""
-    change = approval.change_on(path)
-    own = ""
-    if change is not None and (len(approval.shown.files) > 1 or change.kind in ("deleted", "renamed")):
-        moved = f" to {reveal(change.path)}" if change.kind == "renamed" else ""
-        own = f" - here: {_KINDS[change.kind]}{moved}{_counts(approval, [change])}"
-    return "\n".join([f"{headline(approval)}{own}", *consequences(approval)])
+class MarkWords:
+    """What stands at the places of one approval: the headline, each file's own part, and the consequences.
+
+    What is the same everywhere is put into words once: there may be hundreds of files.
+    """
+
+    def __init__(self, approval: Approval) -> None:
+        self._approval = approval
+        self._headline = headline(approval)
+        self._consequences = consequences(approval)
+
+    def on(self, change: FileChange | None) -> str:
+        """The message in the file that a change is of, None for one that is only named."""
+        own = ""
+        if change is not None and (len(self._approval.shown.files) > 1 or change.kind in ("deleted", "renamed")):
+            moved = f" to {reveal(change.path)}" if change.kind == "renamed" else ""
+            own = f" - here: {_KINDS[change.kind]}{moved}{_counts(self._approval, [change])}"
+        return "\n".join([f"{self._headline}{own}", *self._consequences])
 
 
 def request_message(approval: Approval) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import lru_cache
 from itertools import pairwise
 
@@ -129,6 +129,8 @@ _ASK_PATTERNS = (
     "*-lock.yaml",
 )
 
+_ASKED = re.compile("|".join(translate(pattern) for pattern in _ASK_PATTERNS))
+
 # The 8.3 aliases that Windows file systems, and shares served from them, give to .git and .gitmodules.
 _SHORT_ALIASES = ((re.compile(r"git~\d+"), ".git"), (re.compile(r"gitmod~\d+"), ".gitmodules"))
 
@@ -185,7 +187,7 @@ def always_ask(path: str) -> bool:
     if any(pair == (".github", "workflows") for pair in pairwise(folded)):
         return True
     name = folded[-1]
-    return name in _ASK or any(fnmatchcase(name, pattern) for pattern in _ASK_PATTERNS)
+    return name in _ASK or _ASKED.match(name) is not None
 
 
 def is_pyproject(path: str) -> bool:

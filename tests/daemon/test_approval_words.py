@@ -9,7 +9,7 @@ import msgspec
 from devtools_lsp.core.diagnostics import Diagnostic, Pending
 from devtools_lsp.core.result import Normalized
 from devtools_lsp.daemon.approval_marks import first_lines
-from devtools_lsp.daemon.approval_words import action_subject, consequences, diff_text, headline, mark_message
+from devtools_lsp.daemon.approval_words import MarkWords, action_subject, consequences, diff_text, headline
 
 
 async def waiting(bench: Any, *changes: Any, **more: Any) -> Any:
@@ -50,7 +50,9 @@ async def test_each_file_of_several_says_its_own_part(bench: Any, view: Any):
     approval = await waiting(
         bench, bench.change("a.py", "1\n"), bench.change("b.py", None), bench.change("z.py", "three\n", source="c.py")
     )
-    lines = {path: mark_message(approval, path).split("\n")[0].split(" - here: ")[1] for path in approval.existing}
+    words = MarkWords(approval)
+    messages = {path: words.on(change) for path, change in approval.changes().items()}
+    lines = {path: message.split("\n")[0].split(" - here: ")[1] for path, message in messages.items()}
     assert lines == {"a.py": "change (+1 -1)", "b.py": "DELETE (+0 -1)", "c.py": "MOVE to z.py (+0 -0)"}
     assert approval.existing == ("a.py", "b.py", "c.py")
 
@@ -92,8 +94,8 @@ async def test_marks_stand_at_the_first_hunks_old_lines(bench: Any, view: Any):
     lines = "".join(f"{number}\n" for number in range(1, 31))
     bench.put({"a.py": lines, "empty.py": "", "moved.py": "x\n"})
     changed = await waiting(bench, bench.change("a.py", lines.replace("15\n", "fifteen\n")))
-    assert first_lines(changed, "a.py") == (12, 7)
+    assert first_lines(changed.changes()["a.py"]) == (12, 7)
     top = await waiting(bench, bench.change("empty.py", "new\n"))
-    assert first_lines(top, "empty.py") == (1, 1)
+    assert first_lines(top.changes()["empty.py"]) == (1, 1)
     moved = await waiting(bench, bench.change("z.py", "x\n", source="moved.py"))
-    assert first_lines(moved, "moved.py") == (1, 1)
+    assert first_lines(moved.changes()["moved.py"]) == (1, 1)
