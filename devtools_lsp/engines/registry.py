@@ -30,6 +30,8 @@ from devtools_lsp.engines.tree import FileEvent, ProjectTree
 from devtools_lsp.ports import Capability, DevEngine, Run
 
 VERSION_TIMEOUT_S = 30.0
+_NOTED_AT_ONCE = 100
+"""Changed files that are looked at in one turn of the loop: some ten microseconds each, and more on slow systems."""
 _VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
 
 
@@ -325,8 +327,14 @@ class EngineRegistry:
         return [self._tree.limited] if self._tree.limited is not None else []
 
     async def files_changed(self, events: Sequence[FileEvent]) -> None:
-        """Something changed on disk, by ourselves or from outside: every engine learns of it before its next answer."""
-        self._tree.note(events)
+        """Something changed on disk, by ourselves or from outside: every engine learns of it before its next answer.
+
+        Noted a few at a time, since each is looked at; an engine that is asked meanwhile sweeps the tree first.
+        """
+        for start in range(0, len(events), _NOTED_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            self._tree.note(events[start : start + _NOTED_AT_ONCE])
         for entry in self._entries.values():
             if entry.served is not None:
                 entry.served.disk_changed()

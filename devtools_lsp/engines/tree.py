@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from devtools_lsp.paths import extension_of
+from devtools_lsp.paths import extension_of, parent_of
 from devtools_lsp.text import NotTextError, decode
 
 MAX_FILES = 20_000
@@ -97,10 +97,11 @@ class ProjectTree:
         """Somebody else (the watcher, our own write) saw these; a later sweep will not report them again."""
         fresh: list[FileEvent] = []
         for event in events:
-            if (self.root / event.path).is_dir() or event.path in self._directories:
+            status = _status_of(f"{self.root}/{event.path}")
+            if (status is not None and stat.S_ISDIR(status.st_mode)) or event.path in self._directories:
                 continue  # Told with the first file in it, or by the next sweep.
             fresh.extend(self._new_parents(event.path))
-            signature = signature_of(self.root / event.path)
+            signature = _signature(status)
             known = self.files.get(event.path)
             if signature is None:
                 if known is not None or not self._swept:
@@ -113,6 +114,8 @@ class ProjectTree:
 
     def _new_parents(self, path: str) -> list[FileEvent]:
         """Directories of a file that were not known: some servers keep a listing and must hear of them first."""
+        if parent_of(path) in self._directories:
+            return []
         parts = path.split("/")[:-1]
         parents = ["/".join(parts[: length + 1]) for length in range(len(parts))]
         new = [parent for parent in parents if parent not in self._directories and (self.root / parent).is_dir()]
@@ -217,11 +220,20 @@ def in_skipped_directory(path: str) -> bool:
 
 def signature_of(path: Path) -> Signature | None:
     """What tells one state of a regular file from another without reading it; None when there is none."""
+    return _signature(_status_of(path))
+
+
+def _status_of(path: Path | str) -> os.stat_result | None:
     try:
-        status = path.stat()
-    except OSError:
+        return os.stat(path)
+    except (OSError, ValueError):
         return None
-    return (status.st_mtime_ns, status.st_size, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def _signature(status: os.stat_result | None) -> Signature | None:
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _came_and_went(old: set[str], new: set[str]) -> list[FileEvent]:
