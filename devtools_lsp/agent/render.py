@@ -16,6 +16,7 @@ import msgspec
 from devtools_lsp.agent.artifacts import SpooledJsonArtifact
 from devtools_lsp.agent.forge import ToolAnswer
 from devtools_lsp.core.diagnostics import SEVERITY_ORDER, Diagnostic
+from devtools_lsp.core.refusal import advice, known_lines
 from devtools_lsp.core.result import Result
 from devtools_lsp.core.summary import change_line
 from devtools_lsp.errors import DevToolsError
@@ -94,31 +95,7 @@ def reply_text(reply: Mapping[str, Any]) -> str:
 def refusal_text(error: DevToolsError) -> str:
     """An error in words, complete for whoever shows a model nothing but text."""
     reason = f" ({error.reason})" if error.reason else ""
-    lines = [f"{error.code}{reason}: {error.message}"]
-    where = ":".join(str(part) for part in (error.path, error.line) if part is not None)
-    if error.step or where:
-        lines.append("at: " + " ".join(part for part in (error.step, where) if part))
-    if error.matches:
-        lines.append("fits at: " + ", ".join(f"{match['path']}:{match['line']}" for match in error.matches))
-    if error.paths:
-        lines.append("files: " + ", ".join(error.paths))
-    if error.alternatives:
-        lines.append("instead: " + ", ".join(error.alternatives))
-    if error.written:
-        landed = ", ".join(f"{entry.get('path', '?')} ({entry.get('kind', 'written')})" for entry in error.written)
-        lines.append(f"already on disk: {landed}")
-    if error.note:
-        lines.append(f"the person says: {error.note}")
-    lines.append(_RETRY[error.retry])
-    return "\n".join(lines)
-
-
-_RETRY = {
-    "no": "do not repeat the call",
-    "afterCorrection": "correct the call and repeat it",
-    "withLess": "ask for less and repeat it",
-    "yes": "the call may be repeated",
-}
+    return "\n".join([f"{error.code}{reason}: {error.message}", *known_lines(error), advice(error)])
 
 
 def decision_lines(decision: Mapping[str, Any] | None) -> list[str]:

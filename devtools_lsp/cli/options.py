@@ -19,6 +19,7 @@ from rich.console import Console
 
 from devtools_lsp import discovery
 from devtools_lsp.client import Client
+from devtools_lsp.core.refusal import known_lines
 from devtools_lsp.errors import BadArgumentError, DevToolsError
 
 EXIT_OK = 0
@@ -99,12 +100,7 @@ def tell(error: DevToolsError) -> None:
 def error_lines(error: DevToolsError) -> list[str]:
     """An error for a person: what is wrong and what to do, then what else is known of it."""
     about = [error.code, *([error.reason] if error.reason is not None else [])]
-    lines = [*error.message.splitlines(), f"  ({', '.join(about)})"]
-    if error.note is not None:
-        lines.append(f"  note: {error.note}")
-    if error.written:
-        lines.append(f"  written before: {', '.join(str(entry['path']) for entry in error.written)}")
-    return lines
+    return [*error.message.splitlines(), f"  ({', '.join(about)})", *(f"  {line}" for line in known_lines(error))]
 
 
 def run(work: Coroutine[Any, Any, Value]) -> Value:

@@ -112,6 +112,7 @@ def test_where_a_person_looks_an_error_is_sentences(place: Place):
         os.close(shown)
         assert done.returncode == 2
         assert ("(E_DEV_STEP_FAILED, noMatch)" in said) == (not more), said
+        assert ("\n  at: edit clean.py:1\n" in said) == (not more), said
         assert said.startswith("{") == bool(more), said
 
 
