@@ -46,11 +46,16 @@ class Fault:
     request_id: RequestId | None = None
 
 
+def encode_header(size: int, limit: int = MAX_FRAME_BYTES) -> bytes:
+    """The header of a body of `size` bytes; raises FrameTooLargeError."""
+    if size > limit:
+        raise FrameTooLargeError(size, limit)
+    return b"Content-Length: %d\r\n\r\n" % size
+
+
 def encode_frame(body: bytes, limit: int = MAX_FRAME_BYTES) -> bytes:
     """A body with its header; raises FrameTooLargeError."""
-    if len(body) > limit:
-        raise FrameTooLargeError(len(body), limit)
-    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    return encode_header(len(body), limit) + body
 
 
 class FrameDecoder:

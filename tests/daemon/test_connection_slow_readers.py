@@ -89,3 +89,43 @@ async def test_a_slow_reader_that_does_read_gets_everything():
                 await asyncio.sleep(0.02)
                 seen.append((await client.receive())["id"])
         assert sorted(seen) == list(range(10))
+
+
+async def test_a_large_message_waits_in_pieces_and_what_follows_it_stays_behind_it():
+    async with toy_daemon() as toy:
+        client, witness = await toy.agent(), await toy.agent()
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        channel = toy.agents.attached[0].channel
+        await client.send_bytes(call(1, "big", size=7 * MIB) + call(2, "echo") + call(3, "big", size=MIB))
+        await toy.until(lambda: channel.pending_bytes > 7 * MIB and toy.agents.endings.count("big") == 2)
+        assert channel._transport.get_write_buffer_size() < 2 * MIB, "the transport copies what it is given"
+        await witness.call(1, "echo")
+        assert (await witness.receive())["id"] == 1
+        client.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        answers = [await client.receive() for _ in range(3)]
+        assert [answer["id"] for answer in answers] == [1, 2, 3]
+        assert [len(answers[0]["result"]), len(answers[2]["result"])] == [7 * MIB, MIB]
+        await toy.until(lambda: channel.pending_bytes == 0)
+
+
+async def test_the_end_waits_for_a_large_message_that_is_being_read():
+    async with toy_daemon() as toy:
+        client = await toy.agent()
+        channel = toy.agents.attached[0].channel
+        channel.notify("toy/large", {"text": "x" * 7 * MIB})
+        channel.close()
+        channel.notify("toy/late", {})
+        assert len((await client.receive())["params"]["text"]) == 7 * MIB
+        assert await client.ended()
+
+
+async def test_a_client_that_leaves_a_large_message_unread_leaves_nothing_behind():
+    async with toy_daemon() as toy:
+        client = await toy.agent()
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        channel = toy.agents.attached[0].channel
+        channel.notify("toy/large", {"text": "x" * 7 * MIB})
+        assert channel.pending_bytes > 6 * MIB
+        await client.close()
+        await toy.until(lambda: len(toy.agents.detached_peers) == 1)
+        assert channel.pending_bytes == 0
