@@ -18,7 +18,7 @@ from devtools_lsp.agent.forge import Invocation, SurfaceName, ToolAnswer
 from devtools_lsp.agent.render import render_answer
 from devtools_lsp.app import App
 from devtools_lsp.daemon.approval_choice import DiffParams, shown_document
-from devtools_lsp.daemon.approval_payload import Approval, list_to_wire, to_wire
+from devtools_lsp.daemon.approval_payload import REQUESTED, RESOLVED, UPDATED, Approval, announcement, list_to_wire
 from devtools_lsp.daemon.approvals import Answer, Approvals, Resolution
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.doors import CallScope, Host, Peer
@@ -261,16 +261,16 @@ class TerminalView:
     def requested(self, approval: Approval) -> None:
         """One waits."""
         if not self._catching_up:
-            self._peer.channel.notify("devtools/approvalRequested", to_wire(approval))
+            self._peer.channel.send(announcement(REQUESTED, approval))
 
     def updated(self, approval: Approval) -> None:
         """Its consequences became known."""
-        self._peer.channel.notify("devtools/approvalUpdated", to_wire(approval))
+        self._peer.channel.send(announcement(UPDATED, approval))
 
     def resolved(self, approval: Approval, resolution: Resolution) -> None:
         """It ended."""
         del approval
-        self._peer.channel.notify("devtools/approvalResolved", resolution)
+        self._peer.channel.notify(RESOLVED, resolution)
 
 
 def _edited(entry: EditedParam) -> Edited:

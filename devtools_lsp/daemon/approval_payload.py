@@ -1,6 +1,7 @@
 """One pending approval as data: what the gate was asked, what is shown of it, and its wire form (SPEC 8.0.8).
 
-Owns the payload and how much of it fits a frame. It knows nothing of waiting, of editors or of answers.
+Owns the payload, how much of it fits a frame, and the messages that carry it. It knows nothing of waiting, of
+editors or of answers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,12 @@ import msgspec
 
 from devtools_lsp.core.changeset import FileChange, Hunk, Preview
 from devtools_lsp.pipeline.rules import Question, Rule
+from devtools_lsp.wire.framing import MAX_FRAME_BYTES
+from devtools_lsp.wire.messages import Notification, encode
+
+REQUESTED = "devtools/approvalRequested"
+UPDATED = "devtools/approvalUpdated"
+RESOLVED = "devtools/approvalResolved"
 
 Status = Literal["pending", "approved", "denied", "expired", "withdrawn", "stale", "lost"]
 
@@ -22,6 +29,8 @@ MAX_HUNK_BYTES = 6 * 1024 * 1024
 MAX_ARGUMENT_BYTES = 1024 * 1024
 """Beyond this much, long strings in an agent's arguments are cut: what they would change is in the hunks."""
 _SHOWN_STRING = 2000
+_ENTRY_BYTES = 200
+"""About what a file or a finding takes beside its text."""
 
 
 class Unseen(msgspec.Struct, frozen=True):
@@ -41,7 +50,8 @@ class Approval:
     behind, None when nothing can be. `existing` are the files that are on disk and concerned. `baseline` maps each
     file to the SHA-256 that it must still have for the approval to mean what was shown; None is "nothing there".
     `counts` are (added, removed) lines by path; `unseen` is everything invisible in what is added. `hunk_bytes` and
-    `argument_bytes` are what the texts take on the wire, so that nobody has to measure them again.
+    `argument_bytes` are what the texts take on the wire, so that nobody has to measure them again. `encoded` is the
+    notification that is being announced, by its method.
     """
 
     id: str
@@ -59,6 +69,14 @@ class Approval:
     argument_bytes: int = 0
     status: Status = "pending"
     by: str = ""
+    encoded: tuple[str, bytes] | None = None
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes its payload has."""
+        shown = self.shown
+        entries = len(shown.files) + len(shown.introduced) + len(shown.resolved) + len(shown.normalized)
+        return self.hunk_bytes + self.argument_bytes + _ENTRY_BYTES * entries
 
     @property
     def step(self) -> str:
@@ -146,6 +164,21 @@ def to_wire(
     if left_out or cut:
         payload["truncated"] = {"hunks": left_out, "bytes": left_bytes, "args": cut}
     return payload
+
+
+def announcement(method: str, approval: Approval) -> bytes:
+    """A notification about a waiting approval; encoded once for all who are told together."""
+    if approval.encoded is None or approval.encoded[0] != method:
+        approval.encoded = (method, encode_announcement(method, approval))
+    return approval.encoded[1]
+
+
+def encode_announcement(method: str, approval: Approval) -> bytes:
+    """A notification about a waiting approval, which fits a frame. Takes long for a heavy one: go to a thread."""
+    message = encode(Notification(method=method, params=to_wire(approval)))
+    if len(message) > MAX_FRAME_BYTES:
+        message = encode(Notification(method=method, params=to_wire(approval, hunk_bytes=0, argument_bytes=0)))
+    return message
 
 
 def list_to_wire(approvals: Sequence[Approval], *, total_bytes: int = MAX_HUNK_BYTES) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
@@ -22,11 +22,20 @@ from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.diagnostics import Pending
 from devtools_lsp.daemon.activity import ActivityLog
 from devtools_lsp.daemon.approval_choice import check_choice
-from devtools_lsp.daemon.approval_payload import Approval, Decided, Resolution, Status
+from devtools_lsp.daemon.approval_payload import (
+    REQUESTED,
+    UPDATED,
+    Approval,
+    Decided,
+    Resolution,
+    Status,
+    encode_announcement,
+)
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.survey import changed_since, concerns, survey
 from devtools_lsp.daemon.verdicts import abandon, cancelled_error, judge, while_wanted
 from devtools_lsp.errors import BadArgumentError, CallCancelledError, DevToolsError, PolicyError
+from devtools_lsp.pipeline.off_loop import SMALL
 from devtools_lsp.pipeline.remembering import kept_rule, remembered_rule
 from devtools_lsp.pipeline.rules import AlwaysAsks, Mode, Question, Rule, RuleBook
 from devtools_lsp.ports import Cancellation, Clock, Decision, Edited, GateCall, GateContext
@@ -212,9 +221,9 @@ class Approvals:
         if known is None:
             pending = Pending(reason=STILL_JUDGING if shown.files else UNKNOWABLE)
             shown = msgspec.structs.replace(shown, pending=[*shown.pending, pending])
-        found = await asyncio.to_thread(survey, self._disk, shown, question)
-        if self._closed:
-            raise _ended_with_the_daemon()
+        found, remember = await asyncio.to_thread(
+            lambda: (survey(self._disk, shown, question), remembered_rule(question, self._always_asks))
+        )
         self._count += 1
         approval = Approval(
             id=f"{self._run}-{self._count}",
@@ -222,7 +231,7 @@ class Approvals:
             step_index=context.step_index,
             question=question,
             shown=shown,
-            remember=remembered_rule(question, self._always_asks),
+            remember=remember,
             expires_at=self._clock.time() + timeout_s,
             existing=found.existing,
             baseline=found.baseline,
@@ -231,10 +240,16 @@ class Approvals:
             hunk_bytes=found.hunk_bytes,
             argument_bytes=found.argument_bytes,
         )
+        await _encode_if_heavy(REQUESTED, approval)
+        if self._closed:
+            raise _ended_with_the_daemon()
+        if context.signal.cancelled:
+            raise cancelled_error(context.signal)
         waiting = _Waiting(approval, asyncio.get_running_loop().create_future())
         self._waiting[approval.id] = waiting
         for view in list(self._views):
             _tell(view.requested, approval)
+        approval.encoded = None
         self._record(approval, "pending", approval.agent)
         if known is None and shown.files:
             waiting.follow = asyncio.create_task(self._follow(waiting, context))
@@ -270,30 +285,32 @@ class Approvals:
         try:
             done, _ = await asyncio.wait({preview}, timeout=deadline_s)
             if not done:
-                self._update(waiting, [Pending(reason=f"not judged within {deadline_s:g} s")])
+                await self._update(waiting, [Pending(reason=f"not judged within {deadline_s:g} s")])
             shown = await preview
         except DevToolsError as error:
-            self._update(waiting, [Pending(reason=error.message)])
+            await self._update(waiting, [Pending(reason=error.message)])
         except asyncio.CancelledError:
             raise
         except Exception:
             _log.exception("the preview of approval %s failed", waiting.approval.id)
-            self._update(waiting, [Pending(reason="the checkers failed; the daemon's log says how")])
+            await self._update(waiting, [Pending(reason="the checkers failed; the daemon's log says how")])
         else:
-            self._update(waiting, shown.pending, shown)
+            await self._update(waiting, shown.pending, shown)
         finally:
             abandon(preview)
 
-    def _update(self, waiting: _Waiting, pending: list[Pending], found: Preview | None = None) -> None:
+    async def _update(self, waiting: _Waiting, pending: list[Pending], found: Preview | None = None) -> None:
         approval = waiting.approval
+        introduced, resolved = (found.introduced, found.resolved) if found is not None else ([], [])
+        shown = msgspec.structs.replace(approval.shown, introduced=introduced, resolved=resolved, pending=pending)
+        updated = replace(approval, shown=shown)
+        await _encode_if_heavy(UPDATED, updated)
         if approval.status != "pending":
             return
-        introduced, resolved = (found.introduced, found.resolved) if found is not None else ([], [])
-        approval.shown = msgspec.structs.replace(
-            approval.shown, introduced=introduced, resolved=resolved, pending=pending
-        )
+        approval.shown, approval.encoded = updated.shown, updated.encoded
         for view in list(self._views):
             _tell(view.updated, approval)
+        approval.encoded = None
 
     # -- answers and other ends ----------------------------------------------------------------------------------
 
@@ -425,6 +442,12 @@ class Approvals:
                 by=by,
                 paths=approval.paths,
             )
+
+
+async def _encode_if_heavy(method: str, approval: Approval) -> None:
+    """Encode what is about to be announced, unless that takes so little time that the first view may do it."""
+    if approval.weight > SMALL:
+        approval.encoded = method, await asyncio.to_thread(encode_announcement, method, approval)
 
 
 def _ended_with_the_daemon() -> CallCancelledError:

@@ -17,16 +17,17 @@ from lsprotocol import types
 from pygls.capabilities import ServerCapabilitiesBuilder
 from pygls.exceptions import JsonRpcException
 
-from devtools_lsp.daemon.approval_payload import Approval, Resolution
+from devtools_lsp.daemon.approval_payload import REQUESTED, Approval, Resolution, encode_announcement
 from devtools_lsp.daemon.approval_words import headline
 from devtools_lsp.daemon.buffers import Change
 from devtools_lsp.daemon.calls import Answer, internal_error
 from devtools_lsp.daemon.doors import Channel
 from devtools_lsp.daemon.editor_desk import COMMANDS, DIFF_SCHEME, EditorDesk
-from devtools_lsp.daemon.editor_rooms import EditorRooms, encode_approval
+from devtools_lsp.daemon.editor_rooms import EditorRooms
 from devtools_lsp.daemon.lsp_protocol import EditorServer
 from devtools_lsp.daemon.lsp_rim import PositionEncoding, UriMap
 from devtools_lsp.errors import DevToolsError
+from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.wire.messages import (
     INVALID_REQUEST,
     REQUEST_CANCELLED,
@@ -217,9 +218,10 @@ class EditorSession:
         while self._backlog:
             for _ in range(min(BACKLOG_SLICE, len(self._backlog))):
                 approval = self._backlog.popleft()
-                if approval.status != "pending":
+                message = await _asked_still(approval)
+                if message is None:
                     continue
-                self.send(encode_approval("devtools/approvalRequested", approval))
+                self.send(message)
                 if not approval.existing:
                     self._desk.ask(approval)
             await self._channel.drain()
@@ -317,6 +319,16 @@ class EditorSession:
         if previous == version:
             return {"kind": "unchanged", "resultId": version}
         return {"kind": "full", "resultId": version, "items": await self._rooms.hub.pull(self, path)}
+
+
+async def _asked_still(approval: Approval) -> bytes | None:
+    """The announcement of what waits, as it is by now; None when it does not wait any more."""
+    while approval.status == "pending":
+        shown = approval.shown
+        message = await off_loop(approval.weight, lambda: encode_announcement(REQUESTED, approval))
+        if approval.status == "pending" and approval.shown is shown:
+            return message
+    return None
 
 
 def _from_lsp_change(change: types.TextDocumentContentChangeEvent) -> Change:

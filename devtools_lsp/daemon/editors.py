@@ -10,9 +10,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from devtools_lsp.daemon.approval_payload import Approval, Resolution
+from devtools_lsp.daemon.approval_payload import REQUESTED, RESOLVED, UPDATED, Approval, Resolution, announcement
 from devtools_lsp.daemon.doors import Channel
-from devtools_lsp.daemon.editor_rooms import EditorRooms, encode_approval
+from devtools_lsp.daemon.editor_rooms import EditorRooms
 from devtools_lsp.ports import LandedFile, PlanIdentity
 from devtools_lsp.wire.framing import FrameTooLargeError
 from devtools_lsp.wire.messages import Notification, encode
@@ -77,17 +77,17 @@ class Editors:
     def requested(self, approval: Approval) -> None:
         """Announce it."""
         if self._sessions:
-            self._announce(encode_approval("devtools/approvalRequested", approval))
+            self._announce(announcement(REQUESTED, approval))
 
     def updated(self, approval: Approval) -> None:
         """Announce what became known."""
         if self._sessions:
-            self._announce(encode_approval("devtools/approvalUpdated", approval))
+            self._announce(announcement(UPDATED, approval))
 
     def resolved(self, approval: Approval, resolution: Resolution) -> None:
         """Announce how it ended."""
         del approval
-        self._announce(encode(Notification(method="devtools/approvalResolved", params=resolution)))
+        self._announce(encode(Notification(method=RESOLVED, params=resolution)))
 
     def _announce(self, payload: bytes) -> None:
         for session in list(self._sessions):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -12,7 +14,15 @@ import pytest
 
 from devtools_lsp.core.diagnostics import Diagnostic, Pending
 from devtools_lsp.daemon.approval_choice import diff_document
-from devtools_lsp.daemon.approval_payload import list_to_wire, to_wire
+from devtools_lsp.daemon.approval_payload import (
+    REQUESTED,
+    UPDATED,
+    Approval,
+    Resolution,
+    encode_announcement,
+    list_to_wire,
+    to_wire,
+)
 from devtools_lsp.daemon.approvals import STILL_JUDGING, UNKNOWABLE, Answer, Approvals, GateSettings
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.errors import BadArgumentError, CallCancelledError, PolicyError, StepFailedError
@@ -466,6 +476,97 @@ async def test_a_thousand_wait_and_all_are_answered(bench: Any, view: Any):
     answers = await asyncio.gather(*(bench.decide(approval.id) for approval in bench.approvals.items()))
     assert all(answer.applied for answer in answers)
     assert all([(await asked.task).approved for asked in bench.started])
+
+
+@dataclass
+class Held:
+    """Encoding that waits until it may go on, as far as it is one kind of message."""
+
+    method: str
+    begun: threading.Event = field(default_factory=threading.Event)
+    goes_on: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, method: str, approval: Any) -> bytes:
+        if method == self.method:
+            self.begun.set()
+            assert self.goes_on.wait(20)
+        return encode_announcement(method, approval)
+
+
+HEAVY = "".join(f"{number:07d} {'x' * 40}\n" for number in range(5000))
+
+
+async def test_a_heavy_approval_is_encoded_once_and_beforehand(bench: Any, view: Any, eventually: Any):
+    seen: list[tuple[str, bytes]] = []
+
+    class Showing:
+        def requested(self, approval: Approval) -> None:
+            seen.append(approval.encoded or ("nothing", b""))
+
+        def updated(self, approval: Approval) -> None:
+            self.requested(approval)
+
+        def resolved(self, approval: Approval, resolution: Resolution) -> None:
+            assert approval.encoded is None
+            del resolution
+
+    bench.approvals.attach(Showing(), decides=False)
+    bench.put({"a.py": "x\n"})
+    judged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    bench.edit("a.py", HEAVY, consequences=judged, introduced=[ERROR])
+    approval = await bench.waiting()
+    assert approval.encoded is None, "kept for as long as it is announced"
+    judged.set_result(None)
+    await eventually(lambda: view.events(approval.id) == ["requested", "updated"])
+    assert [method for method, _ in seen] == [REQUESTED, UPDATED]
+    first, second = (json.loads(message)["params"] for _, message in seen)
+    assert first["pending"] == [{"reason": STILL_JUDGING}]
+    assert (second["pending"], second["introduced"][0]["message"]) == ([], ERROR.message)
+    assert second["files"][0]["hunks"][0]["text"] == approval.shown.files[0].hunks[0].text
+
+
+async def test_what_ended_while_it_was_encoded_is_not_announced_any_more(
+    bench: Any, view: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+):
+    held = Held(UPDATED)
+    monkeypatch.setattr("devtools_lsp.daemon.approvals.encode_announcement", held)
+    bench.put({"a.py": "x\n"})
+    asked = bench.edit("a.py", HEAVY, introduced=[ERROR])
+    approval = await bench.waiting()
+    try:
+        await eventually(held.begun.is_set)
+        await bench.decide(approval.id)
+        assert (await asked.task).approved
+    finally:
+        held.goes_on.set()
+    await asyncio.to_thread(bool)
+    assert view.events(approval.id) == ["requested", "resolved"]
+    assert approval.shown.introduced == []
+
+
+@pytest.mark.parametrize("end", ["withdrawn", "stopped", "closed"])
+async def test_what_nobody_waits_for_any_more_is_never_announced(
+    bench: Any, view: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch, end: str
+):
+    held = Held(REQUESTED)
+    monkeypatch.setattr("devtools_lsp.daemon.approvals.encode_announcement", held)
+    bench.put({"a.py": "x\n"})
+    asked = bench.edit("a.py", HEAVY)
+    try:
+        await eventually(held.begun.is_set)
+        assert bench.approvals.items() == []
+        if end == "withdrawn":
+            asked.signal.cancel("changed its mind")
+        elif end == "stopped":
+            asked.task.cancel()
+        else:
+            await bench.approvals.close()
+    finally:
+        held.goes_on.set()
+    with pytest.raises(asyncio.CancelledError if end == "stopped" else CallCancelledError):
+        await asked.task
+    assert view.told == []
+    assert bench.approvals.items() == []
 
 
 async def test_a_diff_of_five_megabytes_fits_one_frame_whole(bench: Any, view: Any):
