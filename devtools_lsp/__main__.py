@@ -11,10 +11,11 @@ import sys
 def main() -> None:
     """Run what the command line asks for; ends the process with its exit code."""
     from devtools_lsp import discovery
+    from devtools_lsp.errors import InvalidConfigError
 
     try:
         discovery.require_posix()
-    except discovery.InvalidConfigError as error:
+    except InvalidConfigError as error:
         sys.exit(f"devtools-lsp: {error.message}")
     if sys.argv[1:2] == ["stdio"]:
         from devtools_lsp import stdio_proxy

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from devtools_lsp import discovery
-from devtools_lsp.errors import DevToolsError
+from devtools_lsp.errors import DevToolsError, InvalidConfigError
 
 USAGE = "usage: devtools-lsp stdio [--root DIR]"
 _CHUNK_BYTES = 256 * 1024
@@ -60,7 +60,7 @@ def _read_arguments(arguments: Sequence[str]) -> str | None:
         elif option.startswith("--root=") and option != "--root=":
             root = option.removeprefix("--root=")
         else:
-            raise discovery.InvalidConfigError(f"cannot use {option!r}\n{USAGE}")
+            raise InvalidConfigError(f"cannot use {option!r}\n{USAGE}")
     return root
 
 

@@ -21,6 +21,7 @@ from devtools_lsp.client.stopping import released
 from devtools_lsp.daemon.calls import CallBounds
 from devtools_lsp.daemon.connection import ConnectionBounds
 from devtools_lsp.daemon.lifecycle import LifeBounds
+from devtools_lsp.discovery import peers, starting
 from devtools_lsp.errors import (
     BadArgumentError,
     CallCancelledError,
@@ -48,7 +49,7 @@ def root() -> Iterator[Path]:
 def start_toys(monkeypatch: pytest.MonkeyPatch, root: Path) -> Iterator[Path]:
     """Daemons that are started from here have toy doors; yields their root, and leaves none running."""
     monkeypatch.setenv("PYTHONPATH", str(PROGRAM.parent.parent))
-    monkeypatch.setattr(discovery, "daemon_command", lambda of: [sys.executable, str(PROGRAM), str(of)])
+    monkeypatch.setattr(starting, "daemon_command", lambda of: [sys.executable, str(PROGRAM), str(of)])
     yield root
     end_started_daemons()
 
@@ -262,7 +263,7 @@ async def test_ten_at_once_start_one(start_toys: Path):
 
 async def test_a_daemon_that_does_not_come_up_is_quoted(root: Path, monkeypatch: pytest.MonkeyPatch):
     failing = [sys.executable, "-c", "import sys; print('devtools.toml, line 3: no such key'); sys.exit(2)"]
-    monkeypatch.setattr(discovery, "daemon_command", lambda _of: failing)
+    monkeypatch.setattr(starting, "daemon_command", lambda _of: failing)
     with pytest.raises(discovery.StartFailedError, match=r"code 2 and said:\ndevtools\.toml, line 3: no such key"):
         await connect(root)
     assert (discovery.state_directory(root) / "daemon.log").stat().st_mode & 0o777 == 0o600
@@ -272,7 +273,7 @@ async def test_a_daemon_that_ends_with_an_error_of_ours_is_that_error(root: Path
     """One object, not an object quoted in another one's message."""
     told = {"code": "E_INVALID_DEV_PIPELINE_CONFIG", "message": "devtools.toml: bad", "retry": "no", "path": "x"}
     failing = [sys.executable, "-c", f"import sys; print('a warning'); print({json.dumps(told)!r}); sys.exit(2)"]
-    monkeypatch.setattr(discovery, "daemon_command", lambda _of: failing)
+    monkeypatch.setattr(starting, "daemon_command", lambda _of: failing)
     with pytest.raises(DevToolsError) as caught:
         await connect(root)
     assert caught.value.to_wire() == {**told, "message": "the daemon did not start: devtools.toml: bad"}
@@ -280,10 +281,10 @@ async def test_a_daemon_that_ends_with_an_error_of_ours_is_that_error(root: Path
 
 async def test_a_daemon_that_is_never_ready_is_a_bounded_wait(root: Path, monkeypatch: pytest.MonkeyPatch):
     hanging = [sys.executable, "-c", "import time; print('warming up', flush=True); time.sleep(3600)"]
-    monkeypatch.setattr(discovery, "daemon_command", lambda _of: hanging)
+    monkeypatch.setattr(starting, "daemon_command", lambda _of: hanging)
     with pytest.raises(WaitTimeoutError, match=r"(?s)not ready within 0\.5 s.*warming up") as caught:
         await connect(root, timeout_s=0.5)
-    (hung,) = [starting for starting in discovery.started() if starting.exit_code is None]
+    (hung,) = [daemon for daemon in discovery.started() if daemon.exit_code is None]
     assert f"pid {hung.pid}" in caught.value.message
     end_started_daemons()
 
@@ -299,7 +300,7 @@ async def test_a_socket_that_serves_another_root_is_refused(root: Path, monkeypa
 
 async def test_a_server_of_another_user_gets_nothing(monkeypatch: pytest.MonkeyPatch):
     async with toy_daemon() as toy:
-        monkeypatch.setattr(discovery, "peer_credentials", lambda _connection: (1, 54321))
+        monkeypatch.setattr(peers, "peer_credentials", lambda _connection: (1, 54321))
         with pytest.raises(PolicyError, match="nothing was sent"):
             await connect(toy.root)
         monkeypatch.undo()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from devtools_lsp import discovery
+from devtools_lsp.discovery import peers, places
 from devtools_lsp.errors import InvalidConfigError, PolicyError
 from tests.toy_daemon import private_places
 
@@ -47,7 +48,7 @@ def test_links_are_resolved(tmp_path: Path):
 
 
 def test_without_a_marker_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(discovery, "MARKERS", ("no such marker",))
+    monkeypatch.setattr(places, "MARKERS", ("no such marker",))
     with pytest.raises(InvalidConfigError, match="--root DIR"):
         discovery.find_root(tmp_path)
 
@@ -215,7 +216,7 @@ def test_a_server_of_another_user_gets_nothing(tmp_path: Path, monkeypatch: pyte
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         server.listen()
-        monkeypatch.setattr(discovery, "peer_credentials", lambda _connection: (1, 54321))
+        monkeypatch.setattr(peers, "peer_credentials", lambda _connection: (1, 54321))
         with pytest.raises(PolicyError, match="belongs to user 54321"):
             discovery.connect(path)
 

@@ -167,8 +167,8 @@ def test_what_is_wrong_is_said_on_stderr(arguments: list[str], says: str):
 def test_a_daemon_that_does_not_come_up_is_quoted(root: Path):
     failing = [sys.executable, "-c", "raise SystemExit('engines are on strike')"]
     program = (
-        "import sys; from devtools_lsp import discovery, stdio_proxy; "
-        f"discovery.daemon_command = lambda _root: {failing!r}; sys.exit(stdio_proxy.main(sys.argv[1:]))"
+        "import sys; from devtools_lsp import stdio_proxy; from devtools_lsp.discovery import starting; "
+        f"starting.daemon_command = lambda _root: {failing!r}; sys.exit(stdio_proxy.main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, "--root", str(root)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
