@@ -6,11 +6,11 @@ Owns ids, who waits for what, cancellation and the loss of the connection. Knows
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
+import socket
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -33,7 +33,6 @@ _log = logging.getLogger(__name__)
 
 CANCEL_S = 12.0
 """How long a cancelled call may take to say what had landed; longer than the daemon's own bound on it."""
-CHUNK_BYTES = 256 * 1024
 _CLOSE_S = 2.0
 
 ProgressCallback = Callable[[dict[str, Any]], None]
@@ -66,23 +65,54 @@ class _RemoteError(msgspec.Struct):
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class Link:
-    """One connection. Requests may run at the same time and be answered in any order."""
+_SILENCE: Any = object()
+"""Stands for an answer that did not come in the time that is left to it."""
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        on_notification: NotificationCallback | None = None,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
+
+class _Call:
+    """A request that waits. `overdue` says that its own time is over, in the words for whoever waits."""
+
+    __slots__ = ("answer", "overdue", "progress", "timer")
+
+    def __init__(self, progress: ProgressCallback | None) -> None:
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.progress = progress
+        self.overdue: str | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def settle(self, answer: Any) -> None:
+        """Take the first answer, or fault, and no other."""
+        if self.answer.done():
+            return
+        if isinstance(answer, BaseException):
+            self.answer.set_exception(answer)
+        else:
+            self.answer.set_result(answer)
+
+
+class Link(asyncio.Protocol):
+    """One connection. Requests may run at the same time and be answered in any order.
+
+    Whatever arrives is dealt with where it arrives: an agent's call waits for it, so no task stands in between.
+    """
+
+    def __init__(self, on_notification: NotificationCallback | None = None) -> None:
         self._on_notification = on_notification
+        self._decoder = FrameDecoder()
         self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._progress: dict[int, ProgressCallback] = {}
-        self._lost: str | None = None
-        self._reading = asyncio.get_running_loop().create_task(self._read(), name="devtools-lsp client")
+        self._calls: dict[int, _Call] = {}
+        self._why_lost: str | None = None
+        loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = loop.create_future()
+        self._closed: asyncio.Future[None] = loop.create_future()
+        self._room: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def over(cls, connection: socket.socket, on_notification: NotificationCallback | None = None) -> Link:
+        """The link over a connected socket, which it then owns."""
+        loop = asyncio.get_running_loop()
+        _, link = await loop.create_unix_connection(lambda: cls(on_notification), sock=connection)
+        return link
 
     async def request(
         self,
@@ -99,151 +129,161 @@ class Link:
         `signal` is turned it is cancelled as well, and the daemon's answer is still waited for: mostly
         CallCancelledError, which says what had landed, and the result of a call that had finished already.
         """
-        if self._lost is not None:
-            raise _connection_lost(self._lost)
+        if self._why_lost is not None:
+            raise _connection_lost(self._why_lost)
         request_id = next(self._ids)
         if progress is not None:
             params = {**params, "progressToken": request_id}
-            self._progress[request_id] = progress
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[request_id] = answer
+        call = self._calls[request_id] = _Call(progress)
+        unsubscribe: Callable[[], None] | None = None
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._send(Request(id=request_id, method=method, params=params))
-                if signal is None:
-                    return await asyncio.shield(answer)
-                await _either(answer, signal)
-            if not answer.done():
-                return await self._stopped(request_id, answer, method)
-            return answer.result()
-        except TimeoutError:
-            raise await self._give_up(request_id, answer, f"{method} took longer than {timeout_s:g} s") from None
+            self._write(Request(id=request_id, method=method, params=params))
+            why = f"{method} took longer than {timeout_s:g} s"
+            call.timer = asyncio.get_running_loop().call_later(timeout_s, self._is_overdue, request_id, call, why)
+            if signal is not None:
+                unsubscribe = signal.subscribe(lambda: self._stop(request_id, call))
+            if self._room is not None:
+                await asyncio.wait({self._room, call.answer}, return_when=asyncio.FIRST_COMPLETED)
+            answer = await call.answer
+        except DevToolsError as error:
+            if call.overdue is None:
+                raise
+            raise WaitTimeoutError(
+                f"{call.overdue}: {error.message}", written=error.written, paths=error.paths
+            ) from None
         except asyncio.CancelledError:
             self._cancel(request_id)
             raise
         finally:
-            self._waiting.pop(request_id, None)
-            self._progress.pop(request_id, None)
-            if answer.done() and not answer.cancelled():
-                answer.exception()
-            else:
-                answer.cancel()
+            del self._calls[request_id]
+            if call.answer.done() and not call.answer.cancelled():
+                # Read it even when nobody wants it any more, or asyncio complains of a lost exception.
+                call.answer.exception()
+            if call.timer is not None:
+                call.timer.cancel()
+            if unsubscribe is not None:
+                unsubscribe()
+        if answer is _SILENCE and call.overdue is None:
+            raise WaitTimeoutError(
+                f"{method} was cancelled, and the daemon did not say within {CANCEL_S:g} s what had landed: look at "
+                "the files"
+            )
+        if call.overdue is not None:
+            became = "what had landed is not known" if answer is _SILENCE else "it finished nevertheless"
+            raise WaitTimeoutError(f"{call.overdue}; {became}, look at the files before trying again")
+        return answer
 
     async def lost(self) -> ConnectionLostError:
         """Wait until the connection has ended, and say why: for who waits for notifications and sends nothing."""
-        await asyncio.wait([self._reading])
-        return _connection_lost(self._lost or "it ended")
+        await asyncio.wait([self._ended])
+        return _connection_lost(self._why_lost or "it ended")
 
     async def close(self) -> None:
         """Disconnect; what still runs for us is cancelled in the daemon."""
-        self._reading.cancel()
-        await asyncio.wait([self._reading])
         self._lose("the client was closed")
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            async with asyncio.timeout(_CLOSE_S):
-                await self._writer.wait_closed()
+        await asyncio.wait([self._closed], timeout=_CLOSE_S)
+        if not self._closed.done():
+            self._transport.abort()
 
-    async def _give_up(self, request_id: int, answer: asyncio.Future[Any], why: str) -> DevToolsError:
-        self._cancel(request_id)
-        await asyncio.wait([answer], timeout=CANCEL_S)
-        fault = answer.exception() if answer.done() and not answer.cancelled() else None
-        if isinstance(fault, DevToolsError):
-            return WaitTimeoutError(f"{why}: {fault.message}", written=fault.written, paths=fault.paths)
-        if answer.done():
-            return WaitTimeoutError(f"{why}; it finished nevertheless, look at the files before trying again")
-        return WaitTimeoutError(f"{why}; what had landed is not known, look at the files before trying again")
+    # -- stopping ------------------------------------------------------------------------------------------------
 
-    async def _stopped(self, request_id: int, answer: asyncio.Future[Any], method: str) -> Any:
+    def _is_overdue(self, request_id: int, call: _Call, why: str) -> None:
+        call.overdue = why
+        self._stop(request_id, call)
+
+    def _stop(self, request_id: int, call: _Call) -> None:
         """Cancel in the daemon and wait, bounded, for what it says became of the request."""
         self._cancel(request_id)
-        await asyncio.wait([answer], timeout=CANCEL_S)
-        if answer.done():
-            return answer.result()
-        raise WaitTimeoutError(
-            f"{method} was cancelled, and the daemon did not say within {CANCEL_S:g} s what had landed: look at the "
-            "files"
-        )
+        if call.timer is not None:
+            call.timer.cancel()
+        call.timer = asyncio.get_running_loop().call_later(CANCEL_S, call.settle, _SILENCE)
 
     def _cancel(self, request_id: int) -> None:
-        if self._lost is None:
-            self._writer.write(encode_frame(encode(Notification(method="$/cancelRequest", params={"id": request_id}))))
+        if self._why_lost is None:
+            self._write(Notification(method="$/cancelRequest", params={"id": request_id}))
 
-    async def _send(self, message: object) -> None:
+    # -- asyncio.Protocol ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, whoever ended it."""
+        self._lose(f"{type(exc).__name__}: {exc}" if exc is not None else "the daemon closed it")
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """Requests wait from now on, until there is room."""
+        self._room = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
+
+    def data_received(self, data: bytes) -> None:
+        """Deal with every frame that is complete now."""
+        self._decoder.feed(data)
         try:
-            self._writer.write(encode_frame(encode(message)))
-            await self._writer.drain()
+            while self._why_lost is None and (item := self._decoder.next()) is not None:
+                if isinstance(item, Fault):
+                    self._lose(f"the daemon sent something else than frames: {item.message}")
+                    return
+                self._receive(decode_incoming(item))
+        except (UnusableMessageError, msgspec.DecodeError) as error:
+            self._lose(f"{type(error).__name__}: {error}")
+        except Exception as error:
+            _log.exception("the client failed to read")
+            self._lose(f"{type(error).__name__}: {error}")
+
+    # -- messages ------------------------------------------------------------------------------------------------
+
+    def _write(self, message: object) -> None:
+        try:
+            self._transport.write(encode_frame(encode(message)))
         except FrameTooLargeError as error:
             raise WorkspaceBoundsError(f"the request is too large: {error}") from None
         except (TypeError, ValueError) as error:
             raise BadArgumentError(f"the request cannot be sent: {error}", reason="malformed") from None
-        except ConnectionError as error:
-            raise self._lose(str(error)) from None
-
-    async def _read(self) -> None:
-        try:
-            why = await self._read_until_the_end()
-        except (ConnectionError, UnusableMessageError, msgspec.DecodeError) as error:
-            why = f"{type(error).__name__}: {error}"
-        except Exception as error:
-            _log.exception("the client failed to read")
-            why = f"{type(error).__name__}: {error}"
-        self._lose(why)
-
-    async def _read_until_the_end(self) -> str:
-        decoder = FrameDecoder()
-        while data := await self._reader.read(CHUNK_BYTES):
-            decoder.feed(data)
-            while (item := decoder.next()) is not None:
-                if isinstance(item, Fault):
-                    return f"the daemon sent something else than frames: {item.message}"
-                self._receive(decode_incoming(item))
-        return "the daemon closed it"
 
     def _receive(self, message: Incoming) -> None:
         if isinstance(message.method, str):
             if message.id is msgspec.UNSET:
                 self._receive_notification(message.method, message.params)
             return
-        answer = self._waiting.get(message.id) if isinstance(message.id, int) else None
-        if answer is None or answer.done():
+        call = self._calls.get(message.id) if isinstance(message.id, int) else None
+        if call is None:
             _log.debug("an answer that nobody waits for was dropped: %r", message.id)
-            return
-        if isinstance(message.error, msgspec.Raw):
-            answer.set_exception(_remote_error(message.error))
+        elif isinstance(message.error, msgspec.Raw):
+            call.settle(_remote_error(message.error))
         else:
-            answer.set_result(_decoded(message.result))
+            call.settle(_decoded(message.result))
 
     def _receive_notification(self, method: str, params: msgspec.Raw | msgspec.UnsetType) -> None:
         value = _decoded(params)
         try:
             if method == "$/progress":
-                callback = self._progress.get(value["token"])
-                if callback is not None:
-                    callback(value["value"])
+                call = self._calls.get(value["token"])
+                if call is not None and call.progress is not None:
+                    call.progress(value["value"])
             elif self._on_notification is not None:
                 self._on_notification(method, value)
         except Exception:
             # A callback of the embedder must not end the connection for its other calls.
             _log.exception("the callback for %s failed", method)
 
-    def _lose(self, why: str) -> ConnectionLostError:
+    def _lose(self, why: str) -> None:
         """Fail everything that waits, at once; the first reason is the one that is told."""
-        if self._lost is None:
-            self._lost = why or "it broke"
-        self._writer.close()
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(_connection_lost(self._lost))
-        return _connection_lost(self._lost)
-
-
-async def _either(answer: asyncio.Future[Any], signal: Cancellation) -> None:
-    """Wait until there is an answer, or until it is not wanted any more."""
-    stopping = asyncio.ensure_future(signal.wait())
-    try:
-        await asyncio.wait({answer, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
+        if self._why_lost is not None:
+            return
+        self._why_lost = why
+        self._ended.set_result(None)
+        self._transport.close()
+        for call in self._calls.values():
+            call.settle(_connection_lost(why))
 
 
 def _connection_lost(why: str) -> ConnectionLostError:

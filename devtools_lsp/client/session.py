@@ -12,7 +12,6 @@ import msgspec
 
 from devtools_lsp import __version__, discovery
 from devtools_lsp.client.link import (
-    CHUNK_BYTES,
     ConnectionLostError,
     Link,
     NotificationCallback,
@@ -67,8 +66,7 @@ async def connect(
     else:
         chosen = discovery.find_root(Path.cwd()) if root is None else discovery.checked_root(root)
         connection = await asyncio.to_thread(discovery.connect_or_start, chosen, start=start, timeout_s=timeout_s)
-    reader, writer = await asyncio.open_unix_connection(sock=connection, limit=CHUNK_BYTES)
-    client = Client(Link(reader, writer, on_notification))
+    client = Client(await Link.over(connection, on_notification))
     try:
         await client.introduce(name=name, version=version, role=role, surface=surface, session=session)
         if chosen is not None and client.server.root != str(chosen):

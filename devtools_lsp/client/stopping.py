@@ -36,8 +36,7 @@ async def stop_daemon(root: Path | str, *, timeout_s: float = 30.0) -> Stopped:
             return "notRunning"
     else:
         pid = discovery.peer_credentials(connection)[0] or discovery.lock_holder(lock) or 0
-        reader, writer = await asyncio.open_unix_connection(sock=connection)
-        link = Link(reader, writer)
+        link = await Link.over(connection)
         with contextlib.suppress(DevToolsError, TimeoutError):
             # What is waited for is the end, not the answer; a timeout of our own does not wait for a cancellation.
             async with asyncio.timeout(min(timeout_s, _ANSWER_S)):

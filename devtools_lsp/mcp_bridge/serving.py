@@ -24,8 +24,10 @@ from devtools_lsp import __version__
 from devtools_lsp.agent.render import refusal_text
 from devtools_lsp.errors import DevToolsError
 from devtools_lsp.mcp_bridge import words
+from devtools_lsp.mcp_bridge.dispatcher import StdioDispatcher
+from devtools_lsp.mcp_bridge.eras import Eras
 from devtools_lsp.mcp_bridge.progress import ProgressRelay
-from devtools_lsp.mcp_bridge.stdio import LineReader, LineWriter, private_stdio
+from devtools_lsp.mcp_bridge.stdio import private_stdio
 from devtools_lsp.mcp_bridge.upstream import Upstream
 from devtools_lsp.mcp_bridge.words import Agent
 from devtools_lsp.wire.messages import Surface
@@ -207,13 +209,11 @@ async def serve(root: Path, surface: Surface, session: str | None) -> None:
     bridge = Bridge(root, surface, session)
     options = bridge.server.create_initialization_options(NotificationOptions(tools_changed=True))
     with private_stdio() as (incoming, outgoing):
-        writer = LineWriter(outgoing)
-        try:
-            await bridge.server.run(LineReader(incoming, writer), writer, options)
-        except Exception as error:
-            # The SDK's own tasks may stumble over streams that an interruption has just closed under them.
-            if (serving := asyncio.current_task()) is not None and serving.cancelling():
-                raise asyncio.CancelledError from error
-            raise
-        finally:
-            await bridge.close()
+        async with bridge.server.lifespan(bridge.server) as state:
+            dispatcher = StdioDispatcher(incoming, outgoing)
+            eras = Eras(bridge.server, dispatcher, options, state)
+            try:
+                await dispatcher.run(eras.on_request, eras.on_notify)
+            finally:
+                await eras.close()
+                await bridge.close()

@@ -1,8 +1,8 @@
-"""Stdin and stdout as the message streams of the MCP SDK: one JSON-RPC message a line, without a thread in between.
+"""Stdin and stdout as lines, without a thread in between. Knows nothing of what a line says.
 
-The SDK's own transport takes three hops to threads for each request, which costs more than the rest of the bridge.
-Descriptors stay in blocking mode, because whoever started us may share them: a read follows readiness, and a write
-that follows readiness takes no more than a pipe then has room for. Knows nothing of methods.
+A hop to a thread for each read or write would cost more than the rest of the bridge. Descriptors stay in blocking
+mode, because whoever started us may share them: a read follows readiness, and a write that follows readiness takes no
+more than a pipe then has room for.
 """
 
 from __future__ import annotations
@@ -14,14 +14,7 @@ import os
 import select
 import sys
 from collections import deque
-from collections.abc import Generator
-from types import TracebackType
-from typing import Self
-
-import anyio
-import mcp_types as types
-from mcp.shared.message import SessionMessage
-from pydantic import ValidationError
+from collections.abc import Callable, Generator
 
 MAX_LINE_BYTES = 32 * 1024 * 1024
 """Four times what a request to the daemon may have."""
@@ -49,76 +42,82 @@ def private_stdio() -> Generator[tuple[int, int]]:
             os.close(descriptor)
 
 
+OnLine = Callable[[bytes | None], None]
+"""Told a line without its end, or None for one that had more than `MAX_LINE_BYTES`. It must not raise."""
+
+
 class LineReader:
-    """The SDK's read stream: an iterator of messages that ends with the input.
+    """Tells every line that is not blank when it arrives; begins paused."""
 
-    A line that is no message is answered through `writer`, as JSON-RPC says, and passed over.
-    """
-
-    def __init__(self, descriptor: int, writer: LineWriter) -> None:
+    def __init__(self, descriptor: int, on_line: OnLine) -> None:
         self._descriptor = descriptor
-        self._writer = writer
-        self._lines: deque[bytes] = deque()
+        self._on_line = on_line
+        self._lines: deque[bytes | None] = deque()
         self._rest = bytearray()
         self._too_long = False
-        self._ended = False
+        self._at_end = False
+        self._paused = True
+        self._watched = False
+        self._reading: asyncio.Task[None] | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the input is over and its last line was told."""
 
-    async def __aenter__(self) -> Self:
-        return self
+    def pause(self) -> None:
+        """Tell nothing more; what arrives stays where it is."""
+        self._paused = True
+        self._unwatch()
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
+    def resume(self) -> None:
+        """Tell what waits, and go on reading."""
+        self._paused = False
+        self._tell()
 
-    def __aiter__(self) -> LineReader:
-        return self
-
-    async def __anext__(self) -> SessionMessage:
-        while True:
-            while not self._lines:
-                if self._ended:
-                    raise StopAsyncIteration
-                self._feed(await self._read())
-            line = self._lines.popleft()
-            if not line or line.isspace():
-                continue
-            try:
-                return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-            except ValidationError as error:
-                await self._refuse(error)
-
-    async def receive(self) -> SessionMessage:
-        """The next message; raises EndOfStream."""
-        try:
-            return await anext(self)
-        except StopAsyncIteration:
-            raise anyio.EndOfStream from None
-
-    async def aclose(self) -> None:
-        """Nothing more is read."""
-        self._ended = True
+    def close(self) -> None:
+        """Read nothing more, tell nothing more."""
+        self.pause()
         self._lines.clear()
+        if self._reading is not None:
+            self._reading.cancel()
+        if not self.ended.done():
+            self.ended.set_result(None)
 
-    async def _read(self) -> bytes:
+    def _tell(self) -> None:
+        while self._lines and not self._paused:
+            line = self._lines.popleft()
+            if line is None or (line and not line.isspace()):
+                self._on_line(line)
+        if self._paused:
+            return
+        if self._at_end:
+            self.close()
+        elif not self._watched:
+            self._watch()
+
+    def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        ready = loop.create_future()
         try:
-            loop.add_reader(self._descriptor, lambda: ready.done() or ready.set_result(None))
+            loop.add_reader(self._descriptor, lambda: self._take(self._read()))
+            self._watched = True
         except PermissionError:
             # A regular file, which cannot be waited for and never needs to be.
-            return await asyncio.to_thread(os.read, self._descriptor, _CHUNK_BYTES)
-        try:
-            await ready
-        finally:
-            loop.remove_reader(self._descriptor)
-        return os.read(self._descriptor, _CHUNK_BYTES)
+            self._reading = loop.create_task(self._read_file())
 
-    def _feed(self, data: bytes) -> None:
-        if not data:
-            self._ended = True
-            self._lines.append(self._take_rest())
-            return
+    def _unwatch(self) -> None:
+        if self._watched:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            self._watched = False
+
+    async def _read_file(self) -> None:
+        self._take(await asyncio.to_thread(self._read))
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._descriptor, _CHUNK_BYTES)
+        except OSError as error:
+            _log.warning("stdin cannot be read any more: %s", error.strerror)
+            return b""
+
+    def _take(self, data: bytes) -> None:
         first, *others = data.split(b"\n")
         self._rest += first
         for piece in others:
@@ -127,30 +126,22 @@ class LineReader:
         if len(self._rest) > MAX_LINE_BYTES:
             self._too_long = True
             self._rest.clear()
+        if not data:
+            # The last line may lack its end.
+            self._lines.append(self._take_rest())
+            self._at_end = True
+        self._tell()
 
-    def _take_rest(self) -> bytes:
-        """The line that is complete now; one that is too long stands for itself as something that is no JSON."""
-        line = b"?" if self._too_long or len(self._rest) > MAX_LINE_BYTES else bytes(self._rest)
+    def _take_rest(self) -> bytes | None:
+        """The line that is complete now."""
+        line = None if self._too_long or len(self._rest) > MAX_LINE_BYTES else bytes(self._rest)
         self._too_long = False
         self._rest.clear()
         return line
 
-    async def _refuse(self, error: ValidationError) -> None:
-        no_json = any(problem["type"] == "json_invalid" for problem in error.errors(include_url=False))
-        refusal = types.ErrorData(
-            code=types.PARSE_ERROR if no_json else types.INVALID_REQUEST,
-            message=f"the line is not JSON, or longer than {MAX_LINE_BYTES:,} bytes"
-            if no_json
-            else "the line is not a JSON-RPC 2.0 message",
-        )
-        await self._writer.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=refusal)))
-
 
 class LineWriter:
-    """The SDK's write stream. A message goes out whole, also when the call that sends it is cancelled meanwhile.
-
-    `send` waits while more than `HIGH_WATER_BYTES` are in the way of the next message.
-    """
+    """Writes lines whole and in order, and never waits itself: `room` waits for a client that reads slowly."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -158,32 +149,28 @@ class LineWriter:
         self._writable.register(descriptor, select.POLLOUT)
         self._buffer = bytearray()
         self._waiting = False
-        self._broken = False
         self._room = asyncio.Event()
         self._room.set()
+        self.broken = False
+        """Nobody reads any more; what is written goes nowhere."""
 
-    async def __aenter__(self) -> Self:
-        return self
+    def write(self, line: bytes) -> None:
+        """Write one line, which has no end of its own."""
+        if self.broken:
+            return
+        self._buffer += line
+        self._buffer += b"\n"
+        if not self._waiting:
+            self._flush()
+        self._judge_room()
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def send(self, item: SessionMessage) -> None:
-        """Write one message; raises BrokenResourceError when nobody reads any more."""
-        if not self._broken:
-            self._buffer += item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-            self._buffer += b"\n"
-            if not self._waiting:
-                self._flush()
-            self._judge_room()
+    async def room(self) -> None:
+        """Wait until no more than `HIGH_WATER_BYTES` are in the way of the next line, or nobody reads any more."""
+        if not self._room.is_set():
             await self._room.wait()
-        if self._broken:
-            raise anyio.BrokenResourceError
 
-    async def aclose(self) -> None:
-        """Wait, within a bound, until what was sent is read; the descriptor is its owner's to close."""
+    async def close(self) -> None:
+        """Wait, within a bound, until what was written is read; the descriptor is its owner's to close."""
         deadline = asyncio.get_running_loop().time() + LAST_WORDS_S
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
@@ -201,7 +188,7 @@ class LineWriter:
                 del self._buffer[:written]
         except OSError as error:
             _log.info("stdout was closed: %s", error.strerror)
-            self._broken = True
+            self.broken = True
             self._buffer.clear()
         if self._buffer and not self._waiting:
             asyncio.get_running_loop().add_writer(self._descriptor, self._flush)

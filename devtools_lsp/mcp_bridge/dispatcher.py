@@ -1,0 +1,267 @@
+"""JSON-RPC on stdin and stdout for the MCP SDK: its `Dispatcher` protocol, one message a line.
+
+The SDK's own dispatcher passes each message through two queues and a task group of its own, which costs an edit more
+than everything else that the bridge does. Owns ids, who is being answered, cancellation and the order of the
+introduction; methods and params are the SDK's to judge. Nothing is ever asked of the client: only told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+import anyio
+import anyio.abc
+import mcp_types as types
+import msgspec
+from mcp.shared.dispatcher import (
+    CallOptions,
+    OnNotify,
+    OnNotifyIntercept,
+    OnRequest,
+    as_request_id,
+    coerce_request_id,
+    run_notify_intercept,
+)
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
+from mcp.shared.transport_context import TransportContext
+
+from devtools_lsp.mcp_bridge.stdio import MAX_LINE_BYTES, LineReader, LineWriter
+from devtools_lsp.wire.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorAnswer,
+    ErrorObject,
+    Incoming,
+    Notification,
+    RequestId,
+    ResultAnswer,
+    UnusableMessageError,
+    decode_incoming,
+    encode,
+)
+
+_log = logging.getLogger(__name__)
+
+_TRANSPORT = TransportContext(kind="stdio", can_send_request=False)
+_CLOSED = ErrorObject(types.CONNECTION_CLOSED, "Connection closed")
+
+
+class Asked:
+    """One message of the client and what may be told about it while it is handled: the SDK's `DispatchContext`."""
+
+    transport = _TRANSPORT
+    can_send_request = False
+    message_metadata = None
+
+    def __init__(
+        self, dispatcher: StdioDispatcher, request_id: RequestId | None, params: Mapping[str, Any] | None
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._params = params
+        self._cancelled: anyio.Event | None = None
+        self.request_id = request_id
+        self.unwanted = False
+        """The client has cancelled it, so it is never answered."""
+        self.over = False
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def cancel_requested(self) -> anyio.Event:
+        """Set when the client cancels it."""
+        if self._cancelled is None:
+            self._cancelled = anyio.Event()
+            if self.unwanted:
+                self._cancelled.set()
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """The client does not want it any more."""
+        self.unwanted = True
+        if self._cancelled is not None:
+            self._cancelled.set()
+        if self.task is not None:
+            self.task.cancel()
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Tell the client something that belongs to it."""
+        if not self.over:
+            await self._dispatcher.notify(method, params, opts)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Nothing is asked of the client."""
+        del params, opts
+        raise NoBackChannelError(method)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell how far it is, when the client gave a token for that."""
+        token = progress_token_from_params(self._params)
+        if token is None:
+            return
+        known = {"progressToken": token, "progress": progress, "total": total, "message": message}
+        await self.notify("notifications/progress", {name: value for name, value in known.items() if value is not None})
+
+
+class StdioDispatcher:
+    """One client over a pair of descriptors. `run` once."""
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        self._reader = LineReader(incoming, self._receive)
+        self._writer = LineWriter(outgoing)
+        self._handled: dict[RequestId, Asked] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._on_request: OnRequest | None = None
+        self._on_notify: OnNotify | None = None
+        self._intercept: OnNotifyIntercept | None = None
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until the input ends; what is still being handled then is cancelled, and answered as such."""
+        self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
+        try:
+            task_status.started()
+            self._reader.resume()
+            await self._reader.ended
+        finally:
+            self._closed = True
+            self._reader.close()
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            await self._writer.close()
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Tell the client something; after the end it is dropped."""
+        del opts
+        if self._closed:
+            return
+        self._write(Notification(method=method, params=msgspec.UNSET if params is None else params))
+        await self._writer.room()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Nothing is asked of the client."""
+        del params, opts
+        raise NoBackChannelError(method)
+
+    # -- what arrives --------------------------------------------------------------------------------------------
+
+    def _receive(self, line: bytes | None) -> None:
+        if line is None:
+            self._refuse(None, PARSE_ERROR, f"the line is longer than {MAX_LINE_BYTES:,} bytes")
+            return
+        try:
+            message = decode_incoming(line)
+        except UnusableMessageError as error:
+            self._refuse(error.request_id, error.code, error.message)
+            return
+        if not isinstance(message.method, str):
+            # An answer, and nothing was asked.
+            return
+        try:
+            params = _params_of(message)
+        except msgspec.ValidationError:
+            request_id = message.id if isinstance(message.id, int | str) else None
+            self._refuse(request_id, INVALID_REQUEST, "params must be an object")
+            return
+        if isinstance(message.id, int | str):
+            self._receive_request(message.id, message.method, params)
+        else:
+            self._receive_notification(message.method, params)
+
+    def _receive_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
+        asked = Asked(self, request_id, params)
+        self._handled[coerce_request_id(request_id)] = asked
+        asked.task = self._start(self._answer(asked, request_id, method, params), method)
+        if method == "initialize":
+            # A client may send its next request before the answer; that one meets an introduced connection.
+            self._reader.pause()
+            asked.task.add_done_callback(lambda _: self._closed or self._reader.resume())
+
+    def _receive_notification(self, method: str, params: dict[str, Any] | None) -> None:
+        if method == "notifications/cancelled":
+            request_id = as_request_id((params or {}).get("requestId"))
+            asked = None if request_id is None else self._handled.get(coerce_request_id(request_id))
+            if asked is not None:
+                asked.cancel()
+        if not run_notify_intercept(self._intercept, method, params):
+            self._start(self._hear(method, params), method)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _hear(self, method: str, params: dict[str, Any] | None) -> None:
+        assert self._on_notify is not None
+        try:
+            await self._on_notify(Asked(self, None, params), method, params)
+        except Exception:
+            _log.exception("%s could not be dealt with", method)
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    async def _answer(self, asked: Asked, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
+        """Handle one request: exactly one answer, and none to what the client has cancelled."""
+        assert self._on_request is not None
+        answer: ResultAnswer | ErrorAnswer
+        try:
+            answer = ResultAnswer(id=request_id, result=await self._on_request(asked, method, params))
+        except asyncio.CancelledError:
+            if asked.unwanted:
+                return
+            answer = ErrorAnswer(id=request_id, error=_CLOSED)
+        except Exception as error:
+            answer = ErrorAnswer(id=request_id, error=_error_of(error, method))
+        finally:
+            asked.over = True
+            key = coerce_request_id(request_id)
+            if self._handled.get(key) is asked:
+                del self._handled[key]
+        if not asked.unwanted:
+            self._write(answer)
+            await self._writer.room()
+
+    def _refuse(self, request_id: RequestId | None, code: int, message: str) -> None:
+        self._write(ErrorAnswer(id=request_id, error=ErrorObject(code, message)))
+
+    def _write(self, message: ResultAnswer | ErrorAnswer | Notification) -> None:
+        try:
+            line = encode(message)
+        except (TypeError, ValueError) as error:
+            if not isinstance(message, ResultAnswer):
+                raise
+            _log.exception("a result cannot be told")
+            line = encode(ErrorAnswer(id=message.id, error=ErrorObject(INTERNAL_ERROR, f"no JSON: {error}")))
+        self._writer.write(line)
+
+
+def _params_of(message: Incoming) -> dict[str, Any] | None:
+    if not isinstance(message.params, msgspec.Raw):
+        return None
+    return msgspec.json.decode(message.params, type=dict[str, Any] | None)
+
+
+def _error_of(error: Exception, method: str) -> ErrorObject:
+    """What the client is told of a failure: the SDK's own words for its errors, nothing but the fact for a fault."""
+    told = handler_exception_to_error_data(error)
+    if told is None:
+        _log.error("%s failed", method, exc_info=error)
+        return ErrorObject(INTERNAL_ERROR, "internal error; the bridge's standard error says more")
+    return ErrorObject(told.code, told.message, told.data)
