@@ -10,8 +10,8 @@ From the outside in::
     policy        the verdict on a path · names, matching (pure) · protected  places of git and the daemon · layout
     local         asyncio face and threads · disk  reads and single changes
     transaction   what a list of mutations means (effects) and whether it may be
-    carrying      how it happens: staged, recorded, swapped, taken back (revert, partly) · recovery  at start · undo
-    journal       sessions, records, retention · place, abandoned, records
+    carrying      how it happens: staged (stager), recorded, swapped, taken back (revert, partly) · recovery · undo
+    journal       one session, its records, retention · place, abandoned · records, journal_names  the formats
     walk          from a path to an open directory · parents · staging  one file and its swap · syscalls
 
 What it does not do: it cannot bind processes that it did not start (bash, engines that are commands), and a

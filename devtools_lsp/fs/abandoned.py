@@ -1,21 +1,28 @@
-"""A session of the journal whose process is gone: what it had under way, what it keeps, what it left in the tree."""
+"""A session of the journal whose process is gone: what it had under way, what it keeps, what it left in the tree.
+
+Owns finding and locking one, too. What becomes of it is the business of `fs.recovery` and of the journal that adopts it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import re
+import time
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import msgspec
 
-from devtools_lsp.fs.place import names_in
+from devtools_lsp.errors import PolicyError
+from devtools_lsp.fs.journal_names import LOCK, State, is_id, is_session, is_stray, is_unborn, state_name, state_of
+from devtools_lsp.fs.names import JOURNAL_DIRECTORY, JOURNAL_IN_GIT
+from devtools_lsp.fs.place import existing_private, locked, names_in
 from devtools_lsp.fs.records import FORMAT, Committed, Forgotten, Ledger, Record, Strays
 from devtools_lsp.fs.staging import open_regular, read_all
+from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk
 
-_ID = re.compile(r"\d{20}-[0-9a-f]{8}")
-RECORD_NAME = re.compile(r"(\d{20}-[0-9a-f]{8})\.(intent|done|strays)")
-_STRAY = re.compile(r"\.devtools-lsp-\d{20}-[0-9a-f]{8}-\w+\.tmp")
+_UNBORN_AGE_S = 3600.0
 
 
 @dataclass(slots=True)
@@ -46,36 +53,35 @@ class Abandoned:
             return
         # The committed one comes first: a crash in between leaves both, and the next start settles once more.
         if kept is not None:
-            self._write(f"{record.id}.writing", msgspec.json.encode(kept))
-            os.rename(
-                f"{record.id}.writing", f"{record.id}.done", src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor
-            )
+            writing, done = state_name(record.id, "writing"), state_name(record.id, "done")
+            self._write(writing, msgspec.json.encode(kept))
+            os.rename(writing, done, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
             os.fsync(self.descriptor)
         else:
-            self._remove(f"{record.id}.done")
-        self._remove(f"{record.id}.intent")
+            self._remove(state_name(record.id, "done"))
+        self._remove(state_name(record.id, "intent"))
         os.fsync(self.descriptor)
 
     @staticmethod
     def _sorted(records: dict[str, Record], *, newest_first: bool) -> list[Record]:
-        usable = (record for record in records.values() if record.format == FORMAT and _ID.fullmatch(record.id))
+        usable = (record for record in records.values() if record.format == FORMAT and is_id(record.id))
         return sorted(usable, key=lambda record: record.id, reverse=newest_first)
 
-    def _files(self, state: str) -> dict[str, Record]:
+    def _files(self, state: State) -> dict[str, Record]:
         """The records that are files of their own.
 
         One that does not parse was being written when the machine stopped: nothing of it had begun.
         """
         found: dict[str, Record] = {}
         for name in names_in(self.descriptor):
-            known = RECORD_NAME.fullmatch(name)
-            if known is None or known.group(2) != state:
+            known = state_of(name)
+            if known is None or known.state != state:
                 continue
             try:
                 record = msgspec.json.decode(self._read(name), type=Record)
             except (msgspec.DecodeError, OSError):
                 continue
-            if record.id == known.group(1) and not record.light:
+            if record.id == known.id and not record.light:
                 found[record.id] = record
         return found
 
@@ -83,15 +89,15 @@ class Abandoned:
         """What may stand in the tree, by the id of its transaction. Only names of our own form are returned."""
         found: dict[str, Strays] = {}
         for name in names_in(self.descriptor):
-            known = RECORD_NAME.fullmatch(name)
-            if known is None or known.group(2) != "strays":
+            known = state_of(name)
+            if known is None or known.state != "strays":
                 continue
             try:
                 listed = msgspec.json.decode(self._read(name), type=Strays)
             except (msgspec.DecodeError, OSError):
                 continue
-            ours = tuple((where, stray) for where, stray in listed.temporaries if _STRAY.fullmatch(stray))
-            found[known.group(1)] = msgspec.structs.replace(listed, temporaries=ours)
+            ours = tuple((where, stray) for where, stray in listed.temporaries if is_stray(stray))
+            found[known.id] = msgspec.structs.replace(listed, temporaries=ours)
         return found
 
     def _write(self, name: str, data: bytes) -> None:
@@ -120,3 +126,63 @@ class Abandoned:
         """Unlock it."""
         os.close(self.lock)
         os.close(self.descriptor)
+
+
+def seize(place: int, name: str) -> Abandoned | None:
+    """A session, locked; None when it is alive, gone, or none."""
+    if not is_session(name):
+        _remove_unborn(place, name)
+        return None
+    try:
+        descriptor = os.open(name, LIST_FLAGS, dir_fd=place)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return None
+        raise
+    try:
+        lock = locked(descriptor)
+        if os.fstat(lock).st_nlink:
+            return Abandoned(place, name, descriptor, lock)
+        # Another process adopted it between our two calls.
+        os.close(lock)
+        os.close(descriptor)
+        return None
+    except (BlockingIOError, FileNotFoundError):
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _remove_unborn(place: int, name: str) -> None:
+    """Remove a session that died before it was one; a younger one may still be about to become one."""
+    if not is_unborn(name):
+        return
+    age_s = time.time() - os.stat(name, dir_fd=place, follow_symlinks=False).st_mtime
+    if age_s > _UNBORN_AGE_S:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{name}/{LOCK}", dir_fd=place)
+        os.rmdir(name, dir_fd=place)
+
+
+def kept_records(root: RootWalk) -> Generator[tuple[str, list[Record]]]:
+    """The committed records of every session of a root, with the session's root-relative path; nothing is locked."""
+    for path in (JOURNAL_DIRECTORY, f".git/{JOURNAL_IN_GIT}"):
+        place = None
+        with contextlib.suppress(OSError, PolicyError), root.walk(f"{path}/.", follow=False) as trail:
+            place = existing_private(trail.descriptor, ".") if not trail.missing else None
+        if place is None:
+            continue
+        try:
+            for session in filter(is_session, sorted(names_in(place))):
+                with contextlib.suppress(FileNotFoundError):
+                    # It may be adopted by another process at this very moment.
+                    descriptor = os.open(session, LIST_FLAGS, dir_fd=place)
+                    try:
+                        records = Abandoned(place, session, descriptor, -1).committed()
+                    finally:
+                        os.close(descriptor)
+                    yield f"{path}/{session}", records
+        finally:
+            os.close(place)

@@ -14,38 +14,39 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
 
 import msgspec
 
-from devtools_lsp.errors import DevToolsError, PolicyError
-from devtools_lsp.fs.effects import Content, Effect, conflict
+from devtools_lsp.errors import DevToolsError
+from devtools_lsp.fs.effects import Effect, conflict
 from devtools_lsp.fs.faults import point
-from devtools_lsp.fs.journal import Journal, stray_name
+from devtools_lsp.fs.journal import Journal
+from devtools_lsp.fs.journal_names import Part, State, new_id, part_name, state_name, stray_name
 from devtools_lsp.fs.parents import OpenParents
 from devtools_lsp.fs.partly import PartlyLandedError, partly_landed
 from devtools_lsp.fs.records import FORMAT, Entry, Image, Record, Strays
 from devtools_lsp.fs.refusals import refusal
 from devtools_lsp.fs.revert import Reverter
+from devtools_lsp.fs.stager import Stager
 from devtools_lsp.fs.staging import (
     DisplacedError,
     Print,
     StuckError,
-    copy_staged,
     inherits,
     inode_at,
-    open_regular,
     place_new,
     place_over,
-    print_of,
     remove_empty,
     take_away,
-    write_staged,
 )
 from devtools_lsp.paths import parent_of
 
-_NO_LINK = frozenset((errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP))
+_IN_TREE: tuple[Part, ...] = ("new", "gone", "back")
+"""What of a step that is staged in the tree may be there."""
+_UNFINISHED: tuple[State, ...] = ("writing", "intent", "strays")
 
 
 @dataclass(slots=True)
@@ -69,7 +70,8 @@ class Carrier:
         self._parents = parents
         self._journal = journal
         self._prints = prints
-        self._id = journal.new_id()
+        self._stager = Stager(parents, journal, prints)
+        self._id = new_id()
         self._made: dict[str, int] = {}
         self._placed: list[_Step] = []
         self._strays: Strays | None = None
@@ -155,10 +157,7 @@ class Carrier:
         path = step.effect.path
         self._at(path, "keep the old content of")
         point("journal:before")
-        old = f"{self._id}.old.{step.entry.n}"
-        if not self._linked(path, step.before, old, self._journal.descriptor):
-            # For the bytes: what the daemon's user may not copy of the rest must not keep a file from being deleted.
-            self._copy(path, step.before, old, self._journal.descriptor, insist=False)
+        self._stager.keep(path, step.before, part_name(self._id, "old", step.entry.n), self._journal.descriptor)
 
     def _choose_places(self, steps: Sequence[_Step], *, light: bool) -> None:
         """Stage in the journal, except where a rename from there fails or would lose what the directory passes on.
@@ -185,18 +184,18 @@ class Carrier:
         if not (directories or emptied or any(step.in_tree for step in steps)):
             return
         temporaries = [
-            (step.entry.stage, stray_name(self._id, f"{label}{step.entry.n}"))
+            (step.entry.stage, stray_name(self._id, part, step.entry.n))
             for step in steps
             if step.entry.stage is not None
-            for label in "ngb"
+            for part in _IN_TREE
         ]
         self._strays = Strays(tuple(temporaries), tuple(reversed(directories)), tuple(emptied))
         self._journal.note_strays(self._id, self._strays)
 
-    def _staging(self, step: _Step, label: str = "new") -> tuple[str, int]:
+    def _staging(self, step: _Step, part: Part = "new") -> tuple[str, int]:
         if step.in_tree:
-            return stray_name(self._id, f"{label[0]}{step.entry.n}"), self._parents.of(step.effect.path).descriptor
-        return f"{self._id}.{'old' if step.entry.swapped else label}.{step.entry.n}", self._journal.descriptor
+            return stray_name(self._id, part, step.entry.n), self._parents.of(step.effect.path).descriptor
+        return part_name(self._id, "old" if step.entry.swapped else part, step.entry.n), self._journal.descriptor
 
     def _stage(self, step: _Step) -> None:
         after = step.effect.after
@@ -205,63 +204,10 @@ class Carrier:
         self._at(step.effect.path, "write")
         point("journal:stage")
         staged, directory = self._staging(step)
-        image = self._stage_data(after, after.data, staged, directory) if after.data is not None else None
-        step.entry = msgspec.structs.replace(step.entry, after=image or self._stage_move(after, staged, directory))
-
-    def _stage_data(self, after: Content, data: bytes, staged: str, directory: int) -> Image:
-        if after.origin is None:
-            with self._before_image(after.restores) as like:
-                ino = write_staged(staged, directory, data, like=like, mode=after.mode, insist=False)
-            return Image(ino, after.sha256, len(data), after.mode or 0)
-        known = self._prints[after.origin]
-        ino = write_staged(staged, directory, data, like=self._parents.known(after.origin, known.ino))
-        return Image(ino, after.sha256, len(data), known.mode)
-
-    @contextlib.contextmanager
-    def _before_image(self, name: str) -> Generator[int | None]:
-        """What the journal keeps under a name, opened; None when that is nothing."""
-        try:
-            found = open_regular(name, self._journal.descriptor)[0] if name else None
-        except (FileNotFoundError, PolicyError):
-            found = None
-        try:
-            yield found
-        finally:
-            if found is not None:
-                os.close(found)
-
-    def _stage_move(self, after: Content, staged: str, directory: int) -> Image:
-        assert after.origin is not None
-        known = self._prints[after.origin]
-        if self._linked(after.origin, known, staged, directory):
-            return Image.of(known)
-        return Image.of(replace(known, ino=self._copy(after.origin, known, staged, directory)))
-
-    def _linked(self, path: str, known: Print, name: str, directory: int) -> bool:
-        """Give a file that was looked at a second name; False where that is not possible."""
-        trail = self._parents.of(path)
-        leaf = path.rpartition("/")[2]
-        try:
-            os.link(leaf, name, src_dir_fd=trail.descriptor, dst_dir_fd=directory, follow_symlinks=False)
-        except FileNotFoundError as error:
-            raise conflict({path: "it is gone"}) from error
-        except OSError as error:
-            if error.errno in _NO_LINK:
-                return False
-            raise
-        if inode_at(name, directory) != known.ino:
-            raise conflict({path: "its content is another"})
-        return True
-
-    def _copy(self, path: str, known: Print, name: str, directory: int, *, insist: bool = True) -> int:
-        source = self._parents.known(path, known.ino)
-        ino = copy_staged(source, name, directory, insist=insist)
-        if print_of(source, os.fstat(source)).sha256 != known.sha256:
-            raise conflict({path: "its content is another"})
-        return ino
+        step.entry = msgspec.structs.replace(step.entry, after=self._stager.stage(after, staged, directory))
 
     def _forget_strays(self) -> None:
-        self._journal.discard(f"{self._id}.strays")
+        self._journal.discard(state_name(self._id, "strays"))
         self._strays = None
 
     # -- after the intent ----------------------------------------------------------------------------------------
@@ -390,10 +336,10 @@ class Carrier:
                 if directory is not None:
                     os.unlink(name, dir_fd=directory)
         for step in steps:
-            for label in ("new", "old", "gone", "back"):
-                self._sweep(f"{self._id}.{label}.{step.entry.n}", self._journal.descriptor)
-        for name in ("writing", "intent", "strays"):
-            self._sweep(f"{self._id}.{name}", self._journal.descriptor)
+            for part in get_args(Part):
+                self._sweep(part_name(self._id, part, step.entry.n), self._journal.descriptor)
+        for state in _UNFINISHED:
+            self._sweep(state_name(self._id, state), self._journal.descriptor)
 
     @staticmethod
     def _sweep(name: str, directory: int) -> None:

@@ -3,32 +3,27 @@
 Owns the layout, locking between processes, and retention. `fs.carrying` writes records, `fs.recovery` reads those
 that a crash left, `fs.undo` those that are kept for undoing. Blocks; knows no policy.
 
-Layout: `<place>/<session>/`, one session a process, locked while it lives; in it `<id>.intent` (prepared) which
-is renamed to `<id>.done` (committed), or both as lines of the `ledger`; `<id>.old.<n>` before-images; and for the
-length of a commit `<id>.new.<n>`, `<id>.gone.<n>` and `<id>.strays`. A session whose process died is adopted by the
-next one that opens the journal.
+Layout: `<place>/<session>/`, one session a process, locked while it lives; `fs.journal_names` says what is in it. A
+session whose process died is adopted by the next one that opens the journal.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
-import re
-import secrets
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
 
 import msgspec
 
-from devtools_lsp.errors import InvalidConfigError, PolicyError, StepFailedError
-from devtools_lsp.fs.abandoned import RECORD_NAME, Abandoned
+from devtools_lsp.errors import InvalidConfigError, StepFailedError
+from devtools_lsp.fs.abandoned import Abandoned, seize
+from devtools_lsp.fs.journal_names import LEDGER, LOCK, new_session, part_name, state_name, unborn
 from devtools_lsp.fs.mounts import Mounts
 from devtools_lsp.fs.names import JOURNAL_DIRECTORY, JOURNAL_IN_GIT
 from devtools_lsp.fs.place import (
-    LOCK,
     can_exchange,
     existing_private,
     git_directory,
@@ -36,7 +31,7 @@ from devtools_lsp.fs.place import (
     names_in,
     private_directory,
 )
-from devtools_lsp.fs.records import LEDGER, Committed, Entry, Forgotten, Ledger, Prepared, Record, Strays
+from devtools_lsp.fs.records import Committed, Forgotten, Ledger, Prepared, Record, Strays
 from devtools_lsp.fs.staging import inode_at
 from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, mount_of
 
@@ -46,10 +41,6 @@ _LONG_LEDGER = 1 << 20
 """Bytes of a ledger that is worth writing anew."""
 _ALONE_S = 10.0
 """How long another process may take for one commit, or for its recovery."""
-_SESSION = re.compile(r"[0-9a-f]{16}")
-_UNBORN = re.compile(r"[0-9a-f]{16}\.new")
-_UNBORN_AGE_S = 3600.0
-_PARTS = re.compile(r"(\d{20}-[0-9a-f]{8})\.(?:new|old|gone|back)\.\d+|(\d{20}-[0-9a-f]{8})\.writing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +64,11 @@ class Journal:
         self._place = private_directory(parent, name)
         self._places = [self._place]
         """All that sessions may be in; the first is that of this one."""
-        self.session = secrets.token_hex(8)
-        # It gets its final name once it is locked: a session without a holder may be adopted at any moment.
-        os.mkdir(f"{self.session}.new", 0o700, dir_fd=self._place)
-        self.descriptor = os.open(f"{self.session}.new", LIST_FLAGS, dir_fd=self._place)
+        self.session = new_session()
+        os.mkdir(unborn(self.session), 0o700, dir_fd=self._place)
+        self.descriptor = os.open(unborn(self.session), LIST_FLAGS, dir_fd=self._place)
         self._lock = locked(self.descriptor)
-        os.rename(f"{self.session}.new", self.session, src_dir_fd=self._place, dst_dir_fd=self._place)
+        os.rename(unborn(self.session), self.session, src_dir_fd=self._place, dst_dir_fd=self._place)
         self.mounts = Mounts()
         self.mount = mount_of(self.descriptor)
         self.exchanges = can_exchange(self.descriptor)
@@ -172,17 +162,13 @@ class Journal:
 
     # -- records -------------------------------------------------------------------------------------------------
 
-    def new_id(self) -> str:
-        """An id that sorts by time."""
-        return f"{time.time_ns():020d}-{secrets.token_hex(4)}"
-
     def prepare(self, record: Record) -> None:
         """Put a record in place before the first byte moves. It survives a power cut, a light one a crash only."""
         if record.light:
             self._ledger.append(Prepared(record))
             return
-        self._create(f"{record.id}.writing", msgspec.json.encode(record), durable=True)
-        self._rename(f"{record.id}.writing", f"{record.id}.intent")
+        self._create(state_name(record.id, "writing"), msgspec.json.encode(record), durable=True)
+        self._rename(state_name(record.id, "writing"), state_name(record.id, "intent"))
         os.fsync(self.descriptor)
 
     def commit(self, record: Record) -> None:
@@ -191,12 +177,12 @@ class Journal:
             self._ledger.append(Committed(record.id))
             self._remember(record)
             return
-        self._rename(f"{record.id}.intent", f"{record.id}.done")
+        self._rename(state_name(record.id, "intent"), state_name(record.id, "done"))
         try:
             os.fsync(self.descriptor)
         except OSError:
             # Not known to be durable, so not acknowledged: back to prepared, for the caller to undo.
-            self._rename(f"{record.id}.done", f"{record.id}.intent")
+            self._rename(state_name(record.id, "done"), state_name(record.id, "intent"))
             raise
         self._remember(record)
 
@@ -206,26 +192,26 @@ class Journal:
             self._ledger.append(Forgotten(record.id))
         else:
             # Also the mark of a commit that could not be synced, nor taken off again.
-            self.discard(f"{record.id}.done")
-            self.discard(f"{record.id}.intent")
+            self.discard(state_name(record.id, "done"))
+            self.discard(state_name(record.id, "intent"))
 
     def is_marked(self, record: Record) -> bool:
         """Whether the next start would take a record for committed, as far as can be seen. Not for light ones."""
-        return inode_at(f"{record.id}.done", self.descriptor) is not None
+        return inode_at(state_name(record.id, "done"), self.descriptor) is not None
 
     def replace(self, record: Record) -> None:
         """Rewrite a committed record."""
         if record.light:
             self._ledger.append(Committed(record.id, record))
         else:
-            self._create(f"{record.id}.writing", msgspec.json.encode(record))
-            self._rename(f"{record.id}.writing", f"{record.id}.done")
+            self._create(state_name(record.id, "writing"), msgspec.json.encode(record))
+            self._rename(state_name(record.id, "writing"), state_name(record.id, "done"))
         self._records[record.id] = record
 
     def note_strays(self, id_: str, strays: Strays) -> None:
         """Say what is about to be made in the tree beside the files themselves, so that a crash leaves none of it."""
-        self.discard(f"{id_}.strays")
-        self._create(f"{id_}.strays", msgspec.json.encode(strays))
+        self.discard(state_name(id_, "strays"))
+        self._create(state_name(id_, "strays"), msgspec.json.encode(strays))
 
     @property
     def place(self) -> str:
@@ -249,9 +235,9 @@ class Journal:
         if record.light:
             self._ledger.append(Forgotten(record.id))
         else:
-            self.discard(f"{record.id}.done")
+            self.discard(state_name(record.id, "done"))
         for entry in record.entries:
-            self.discard(old_name(record.id, entry))
+            self.discard(part_name(record.id, "old", entry.n))
 
     def discard(self, name: str) -> None:
         """Remove one file of this session if it is there."""
@@ -274,7 +260,7 @@ class Journal:
                 if name == self.session:
                     continue
                 try:
-                    session = self._seize(place, name)
+                    session = seize(place, name)
                 except OSError as error:
                     problems.append(f"the journal's session {name} cannot be opened: {error.strerror}")
                     continue
@@ -285,50 +271,14 @@ class Journal:
             for session in found:
                 session.close()
 
-    def _seize(self, place: int, name: str) -> Abandoned | None:
-        """A session, locked; None when it is alive, gone, or none."""
-        if not _SESSION.fullmatch(name):
-            self._remove_unborn(place, name)
-            return None
-        try:
-            descriptor = os.open(name, LIST_FLAGS, dir_fd=place)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                return None
-            raise
-        try:
-            lock = locked(descriptor)
-            if os.fstat(lock).st_nlink:
-                return Abandoned(place, name, descriptor, lock)
-            # Another process adopted it between our two calls.
-            os.close(lock)
-            os.close(descriptor)
-            return None
-        except (BlockingIOError, FileNotFoundError):
-            os.close(descriptor)
-            return None
-        except BaseException:
-            os.close(descriptor)
-            raise
-
-    def _remove_unborn(self, place: int, name: str) -> None:
-        """Remove a session that died before it was one; a younger one may still be about to become one."""
-        if not _UNBORN.fullmatch(name):
-            return
-        age_s = time.time() - os.stat(name, dir_fd=place, follow_symlinks=False).st_mtime
-        if age_s > _UNBORN_AGE_S:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{name}/{LOCK}", dir_fd=place)
-            os.rmdir(name, dir_fd=place)
-
     def adopt(self, session: Abandoned) -> None:
         """Take over the committed records of a session that has nothing prepared any more, and remove it."""
         records = {record.id: record for record in session.committed()}
-        images = {old_name(record.id, entry) for record in records.values() for entry in record.entries}
-        for name in sorted(names_in(session.descriptor), key=_is_record):
-            known = _PARTS.fullmatch(name) or RECORD_NAME.fullmatch(name)
-            id_ = (known.group(1) or known.group(2)) if known else None
-            if name in images or (id_ in records and name.endswith(".done")):
+        images = {part_name(record.id, "old", entry.n) for record in records.values() for entry in record.entries}
+        done = {state_name(id_, "done") for id_ in records}
+        # Records behind their files, so that a crash in between leaves a record that can still be adopted.
+        for name in sorted(names_in(session.descriptor), key=lambda name: name in done):
+            if name in images or name in done:
                 os.rename(name, name, src_dir_fd=session.descriptor, dst_dir_fd=self.descriptor)
             elif name not in (LOCK, LEDGER):
                 with contextlib.suppress(OSError):
@@ -402,43 +352,6 @@ class Journal:
             os.close(descriptor)
 
 
-def stray_name(id_: str, label: str) -> str:
-    """The name of a temporary that has to stand in the tree itself."""
-    return f".devtools-lsp-{id_}-{label}.tmp"
-
-
-def kept_records(root: RootWalk) -> Generator[tuple[str, list[Record]]]:
-    """The committed records of every session of a root, with the session's root-relative path; nothing is locked."""
-    for path in (JOURNAL_DIRECTORY, f".git/{JOURNAL_IN_GIT}"):
-        place = None
-        with contextlib.suppress(OSError, PolicyError), root.walk(f"{path}/.", follow=False) as trail:
-            place = existing_private(trail.descriptor, ".") if not trail.missing else None
-        if place is None:
-            continue
-        try:
-            for session in filter(_SESSION.fullmatch, sorted(names_in(place))):
-                with contextlib.suppress(FileNotFoundError):
-                    # It may be adopted by another process at this very moment.
-                    descriptor = os.open(session, LIST_FLAGS, dir_fd=place)
-                    try:
-                        records = Abandoned(place, session, descriptor, -1).committed()
-                    finally:
-                        os.close(descriptor)
-                    yield f"{path}/{session}", records
-        finally:
-            os.close(place)
-
-
-def old_name(id_: str, entry: Entry) -> str:
-    """The name of a before-image."""
-    return f"{id_}.old.{entry.n}"
-
-
 def _counted(record: Record) -> int:
     """The bytes that count against the retention: not those that wait for a person."""
     return 0 if record.parked else record.size
-
-
-def _is_record(name: str) -> bool:
-    """Sorts records behind their files, so that a crash in between leaves a record that can still be adopted."""
-    return name.endswith(".done")

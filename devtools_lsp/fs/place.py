@@ -8,10 +8,9 @@ import fcntl
 import os
 import stat
 
+from devtools_lsp.fs.journal_names import LOCK
 from devtools_lsp.fs.syscalls import exchange
 from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, mount_of
-
-LOCK = "lock"
 
 
 def names_in(directory: int) -> list[str]:

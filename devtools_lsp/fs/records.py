@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from devtools_lsp.fs.journal_names import LEDGER
 from devtools_lsp.fs.staging import Print, open_regular, read_all
 
 FORMAT = 1
-LEDGER = "ledger"
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

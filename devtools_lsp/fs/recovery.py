@@ -16,8 +16,10 @@ from typing import Literal
 import msgspec
 
 from devtools_lsp.errors import DevToolsError, PolicyError
+from devtools_lsp.fs.abandoned import Abandoned, kept_records
 from devtools_lsp.fs.faults import point
-from devtools_lsp.fs.journal import Abandoned, Journal, kept_records, old_name
+from devtools_lsp.fs.journal import Journal
+from devtools_lsp.fs.journal_names import part_name
 from devtools_lsp.fs.names import check_depth
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.records import Entry, Record
@@ -156,7 +158,7 @@ def parked_plans(root: str) -> list[ParkedPlan]:
 
 
 def _parked_plan(record: Record, place: str) -> ParkedPlan:
-    images = {entry.path: f"{place}/{old_name(record.id, entry)}" for entry in record.entries if entry.before}
+    images = {entry.path: f"{place}/{part_name(record.id, 'old', entry.n)}" for entry in record.entries if entry.before}
     paths = {entry.path: images.get(entry.path) for entry in record.entries if entry.path in record.parked}
     return ParkedPlan(record.plan, paths, record.parked)
 

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from devtools_lsp.errors import PolicyError, StepFailedError
-from devtools_lsp.fs.journal import stray_name
+from devtools_lsp.fs.journal_names import part_name, stray_name
 from devtools_lsp.fs.records import Entry, Image
 from devtools_lsp.fs.staging import (
     DisplacedError,
@@ -91,7 +91,7 @@ class Reverter:
         """
         if self._stands_as_before(entry):
             return None
-        old = f"{self._id}.old.{entry.n}"
+        old = part_name(self._id, "old", entry.n)
         name = self._name_in_session(entry)
         came_out = _print_or_other(name, self._session) if name is not None else None
         if _has_inode(came_out, entry.after):
@@ -110,7 +110,7 @@ class Reverter:
     def keeps(self, entry: Entry) -> bool:
         """Whether an entry's before-image is there."""
         return entry.before is not None and isinstance(
-            _print_or_other(f"{self._id}.old.{entry.n}", self._session), Print
+            _print_or_other(part_name(self._id, "old", entry.n), self._session), Print
         )
 
     def landed(self, entry: Entry) -> bool | None:
@@ -179,20 +179,20 @@ class Reverter:
         if entry.stage is not None:
             return None
         if entry.swapped:
-            return f"{self._id}.old.{entry.n}"
-        return f"{self._id}.{'gone' if entry.after is None else 'new'}.{entry.n}"
+            return part_name(self._id, "old", entry.n)
+        return part_name(self._id, "gone" if entry.after is None else "new", entry.n)
 
     def _staged(self, entry: Entry, directory: int) -> tuple[str, int]:
         """Where the new file was staged, and where the old one is after a swap."""
         if entry.stage is None:
-            return f"{self._id}.{'old' if entry.swapped else 'new'}.{entry.n}", self._session
-        return stray_name(self._id, f"n{entry.n}"), directory
+            return part_name(self._id, "old" if entry.swapped else "new", entry.n), self._session
+        return stray_name(self._id, "new", entry.n), directory
 
     def _aside(self, entry: Entry, directory: int) -> tuple[str, int]:
         """Where the old file of a deletion is until it is compared."""
         if entry.stage is None:
-            return f"{self._id}.{'old' if entry.swapped else 'gone'}.{entry.n}", self._session
-        return stray_name(self._id, f"g{entry.n}"), directory
+            return part_name(self._id, "old" if entry.swapped else "gone", entry.n), self._session
+        return stray_name(self._id, "gone", entry.n), directory
 
     def _returned_leftover(self, entry: Entry, current: Print | str | None, name: str, directory: int) -> bool:
         """Give back what an earlier recovery, killed at the wrong moment, had taken and was not ours to take."""
@@ -210,8 +210,8 @@ class Reverter:
 
     def _back_name(self, entry: Entry, directory: int) -> tuple[str, int]:
         if entry.stage is None:
-            return f"{self._id}.back.{entry.n}", self._session
-        return stray_name(self._id, f"b{entry.n}"), directory
+            return part_name(self._id, "back", entry.n), self._session
+        return stray_name(self._id, "back", entry.n), directory
 
     def _back(self, entry: Entry, directory: int) -> tuple[str, int]:
         """A free name for what goes back or comes out."""
@@ -222,7 +222,7 @@ class Reverter:
 
     def _before_image(self, entry: Entry, directory: int) -> tuple[str, int]:
         """A name that can be renamed onto the target and holds the before-image, which itself stays in the journal."""
-        old = f"{self._id}.old.{entry.n}"
+        old = part_name(self._id, "old", entry.n)
         if not _known(_print_or_other(old, self._session), entry.before):
             raise StepFailedError(f"the kept content of {entry.path!r} is not what it was", path=entry.path, retry="no")
         back, place = self._back(entry, directory)

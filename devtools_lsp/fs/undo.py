@@ -16,6 +16,7 @@ import msgspec
 from devtools_lsp.core.workspace import sha256
 from devtools_lsp.errors import BadArgumentError, PolicyError, StepFailedError
 from devtools_lsp.fs.journal import Journal
+from devtools_lsp.fs.journal_names import part_name
 from devtools_lsp.fs.layout import ancestors
 from devtools_lsp.fs.records import Image, Record
 from devtools_lsp.fs.staging import open_regular, read_all
@@ -230,7 +231,7 @@ def _kept_bytes(journal: Journal, entry: _Net) -> bytes | None:
 
 
 def _image(entry: _Net) -> str:
-    return f"{entry.store[0]}.old.{entry.store[1]}" if entry.store is not None else ""
+    return part_name(entry.store[0], "old", entry.store[1]) if entry.store is not None else ""
 
 
 def _sha(image: Image | None) -> str | None:
