@@ -1,6 +1,6 @@
 """A session of the journal whose process is gone: what it had under way, what it keeps, what it left in the tree.
 
-Owns finding and locking one, too. What becomes of it is the business of `fs.recovery` and of the journal that adopts it.
+Owns finding and locking one. What becomes of it is the business of `fs.recovery` and of the journal that adopts it.
 """
 
 from __future__ import annotations
