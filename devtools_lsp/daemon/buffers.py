@@ -34,6 +34,16 @@ class OpenDocument:
         """Its LF text."""
         return self.document.text
 
+    def is_unsaved(self, on_disk: bytes | None) -> bool:
+        """Whether a person would lose something, given the digest of what is on disk now."""
+        if not self.touched:
+            return False
+        digest = self.document.digest
+        if on_disk == digest:
+            self.base = digest
+        self.touched = digest != self.base
+        return self.touched
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -109,20 +119,20 @@ class EditorBuffers:
 
     def dirty(self, paths: Sequence[str]) -> list[str]:
         """Which of the paths have unsaved changes in some editor."""
-        return [path for path in paths if any(self._dirty(path, found) for found in self._open_in_all(path))]
-
-    def is_dirty(self, editor: Editor, path: str) -> bool:
-        """Whether this editor has unsaved changes in the file."""
-        found = self.find(editor, path)
-        return found is not None and self._dirty(path, found)
+        return [path for path in paths if self._is_dirty(path)]
 
     def find(self, editor: Editor, path: str) -> OpenDocument | None:
         """One editor's document."""
         return self._open.get(path, {}).get(editor)
 
-    def unsaved_text(self, path: str) -> str | None:
-        """The unsaved text of some editor; None when every buffer is clean."""
-        return next((found.text for found in self._open_in_all(path) if self._dirty(path, found)), None)
+    def unsaved(self, path: str, on_disk: bytes | None) -> Document | None:
+        """What some editor has unsaved, given the digest of what is on disk now; None when every buffer is clean."""
+        return next((found.document for found in self._open_in_all(path) if found.is_unsaved(on_disk)), None)
+
+    async def settle(self, path: str) -> None:
+        """Find out in threads what large documents are, before something needs to know."""
+        for found in list(self._open_in_all(path)):
+            await found.document.settle()
 
     def is_open(self, path: str) -> bool:
         """Whether some editor has it open."""
@@ -135,12 +145,10 @@ class EditorBuffers:
     def _open_in_all(self, path: str) -> Collection[OpenDocument]:
         return self._open.get(path, {}).values()
 
-    def _dirty(self, path: str, found: OpenDocument) -> bool:
-        if not found.touched:
+    def _is_dirty(self, path: str) -> bool:
+        touched = [found for found in self._open_in_all(path) if found.touched]
+        if not touched:
             return False
-        digest = found.document.digest
-        on_disk = self._disk.text(path)
-        if on_disk is not None and digest_of(on_disk) == digest:
-            found.base = digest
-        found.touched = digest != found.base
-        return found.touched
+        text = self._disk.text(path)
+        on_disk = digest_of(text) if text is not None else None
+        return any(found.is_unsaved(on_disk) for found in touched)

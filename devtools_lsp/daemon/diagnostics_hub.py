@@ -15,11 +15,10 @@ from typing import Literal
 
 from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.daemon.buffers import EditorBuffers
-from devtools_lsp.daemon.diagnostics_page import Mark, Page, Sink
+from devtools_lsp.daemon.diagnostics_page import Mark, OnDisk, Page, Sink, read_page
 from devtools_lsp.daemon.disk import Disk
-from devtools_lsp.daemon.documents import digest_of
 from devtools_lsp.daemon.findings import Findings, Judgement
-from devtools_lsp.daemon.lsp_rim import LspDiagnostic
+from devtools_lsp.daemon.lsp_rim import LspDiagnostic, PositionEncoding
 from devtools_lsp.ports import Clock
 from devtools_lsp.wire.framing import FrameTooLargeError
 
@@ -239,16 +238,17 @@ class DiagnosticsHub:
             self._publishing = None
 
     async def _page(self, path: str) -> Page:
-        text: str | None = None
+        on_disk = OnDisk()
         if self._findings.of(path) or path in self._marks:
-            text = await asyncio.to_thread(self._disk.text, path)
+            encodings: set[PositionEncoding] = {sink.encoding for sink in self._sinks}
+            on_disk = await asyncio.to_thread(read_page, self._disk, path, encodings)
+            await self._buffers.settle(path)
         held = self._findings.of(path)
-        if text is not None:
-            digest = digest_of(text)
+        if on_disk.digest is not None:
             for entry in held:
-                entry.digest = entry.digest or digest
+                entry.digest = entry.digest or on_disk.digest
         marks = list(self._marks.get(path, {}).values())
-        return Page(path, text, [] if self._mode == "off" else held, marks, self._buffers)
+        return Page(path, on_disk, [] if self._mode == "off" else held, marks, self._buffers)
 
     def _publish(self, page: Page) -> None:
         for sink, published in list(self._sinks.items()):
@@ -296,12 +296,13 @@ class DiagnosticsHub:
         texts: dict[str, str | None] = {}
         digests: dict[str, bytes] = {}
         for path in paths:
-            unsaved = self._buffers.unsaved_text(path)
-            current = unsaved if unsaved is not None else await asyncio.to_thread(self._disk.text, path)
-            if current is None:
+            on_disk = await asyncio.to_thread(read_page, self._disk, path)
+            await self._buffers.settle(path)
+            unsaved = self._buffers.unsaved(path, on_disk.digest)
+            digest = unsaved.digest if unsaved is not None else on_disk.digest
+            if digest is None:
                 self._republish(self._findings.drop([path]))
                 continue
-            digest = digest_of(current)
             held = self._findings.of(path)
             # Findings whose text was not read yet are of what is on disk.
             if unsaved is None:
@@ -309,7 +310,7 @@ class DiagnosticsHub:
             else:
                 changed = any(entry.digest != digest for entry in held)
             if changed or (not held and self._mode == "open"):
-                texts[path] = unsaved
+                texts[path] = unsaved.text if unsaved is not None else None
                 digests[path] = digest
             else:
                 self._republish([path])

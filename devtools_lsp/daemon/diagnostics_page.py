@@ -6,13 +6,14 @@ there is to show, and when, is the hub's business.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 
 from devtools_lsp.daemon.buffers import EditorBuffers
+from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.documents import digest_of
 from devtools_lsp.daemon.findings import Held
 from devtools_lsp.daemon.lsp_rim import SOURCE, LspDiagnostic, LspText, PositionEncoding, UriMap, to_lsp_diagnostic
@@ -64,19 +65,43 @@ class PublishParams(msgspec.Struct, frozen=True):
     diagnostics: Sequence[LspDiagnostic]
 
 
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """A file's LF text and its digest, None where it cannot be read as text; and its lines, found beforehand."""
+
+    text: str | None = None
+    digest: bytes | None = None
+    indexes: Mapping[PositionEncoding, LspText] = field(default_factory=dict[PositionEncoding, LspText])
+
+
+def read_page(disk: Disk, path: str, encodings: Collection[PositionEncoding] = ()) -> OnDisk:
+    """Read a file, for editors of these encodings. For a thread: it reads, and goes over the whole text."""
+    text = disk.text(path)
+    if text is None:
+        return OnDisk()
+    placed: set[PositionEncoding] = {_placed_in(text, encoding) for encoding in encodings}
+    return OnDisk(text, digest_of(text), {encoding: LspText(text, encoding) for encoding in placed})
+
+
+def _placed_in(text: str, encoding: PositionEncoding) -> PositionEncoding:
+    """In which encoding to place a text for an editor: where all are the same, in one for all editors."""
+    return "utf-32" if text.isascii() and "\r" not in text else encoding
+
+
 class Page:
     """What is shown for one file, encoded once for all editors that are shown the same."""
 
     def __init__(
-        self, path: str, on_disk: str | None, held: Sequence[Held], marks: Sequence[Mark], buffers: EditorBuffers
+        self, path: str, on_disk: OnDisk, held: Sequence[Held], marks: Sequence[Mark], buffers: EditorBuffers
     ) -> None:
         self.path = path
         self._held = held
         self._marks = marks
         self._buffers = buffers
         self._on_disk = on_disk
-        self._disk_digest = digest_of(on_disk) if on_disk is not None else None
-        self._indexes: dict[tuple[bytes | None, PositionEncoding], LspText] = {}
+        self._indexes: dict[tuple[bytes | None, PositionEncoding], LspText] = {
+            (on_disk.digest, encoding): index for encoding, index in on_disk.indexes.items()
+        }
         self._built: dict[tuple[object, ...], list[LspDiagnostic]] = {}
         self._encoded: dict[tuple[object, ...], bytes] = {}
 
@@ -113,16 +138,17 @@ class Page:
 
     def _view(self, sink: Sink) -> tuple[tuple[object, ...], list[Held], LspText | None]:
         """Which findings hold for what the editor has, and the text to place them in."""
-        text, digest = self._on_disk, self._disk_digest
+        if not self._held and not self._marks:
+            return (None, "utf-32"), [], None
+        text, digest = self._on_disk.text, self._on_disk.digest
         opened = self._buffers.find(sink, self.path)
         if opened is not None:
             own = opened.document.digest
             # A clean buffer is about to be reloaded from disk; only unsaved text is the editor's own.
-            if own == digest or self._buffers.is_dirty(sink, self.path):
+            if own == digest or opened.is_unsaved(digest):
                 text, digest = opened.text, own
         held = [entry for entry in self._held if entry.digest is None or entry.digest == digest]
-        plain = text is None or (text.isascii() and "\r" not in text)
-        encoding: PositionEncoding = "utf-32" if plain else sink.encoding
+        encoding = _placed_in(text, sink.encoding) if text is not None else "utf-32"
         key = (digest, encoding)
         if text is not None and key not in self._indexes:
             self._indexes[key] = LspText(text, encoding)

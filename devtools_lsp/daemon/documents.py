@@ -1,4 +1,4 @@
-"""One open document of one editor: its text, kept line by line, and changes in the editor's positions. Pure.
+"""One open document of one editor: its text, kept line by line, and changes in the editor's positions.
 
 pygls' own documents split lines at form feeds, U+2028 and the like, which no editor does, and rebuild the whole text
 for every change. Here lines end where LSP says that they do: CRLF, LF, lone CR.
@@ -6,10 +6,12 @@ for every change. Here lines end where LSP says that they do: CRLF, LF, lone CR.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 
 from devtools_lsp.daemon.lsp_rim import PositionEncoding, from_lsp_character
+from devtools_lsp.pipeline.off_loop import SMALL
 from devtools_lsp.text import to_lf
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+\Z")
@@ -21,7 +23,10 @@ class Document:
     def __init__(self, text: str, encoding: PositionEncoding) -> None:
         self._encoding: PositionEncoding = encoding
         self._lines = _split(text)
+        self._size = len(text)
+        self._changes = 0
         self._lf: str | None = None
+        self._digest: bytes | None = None
 
     @property
     def text(self) -> str:
@@ -33,12 +38,27 @@ class Document:
     @property
     def digest(self) -> bytes:
         """What the text is, in few bytes."""
-        return digest_of(self.text)
+        if self._digest is None:
+            self._digest = digest_of(self.text)
+        return self._digest
+
+    async def settle(self) -> None:
+        """Find out `text` and `digest` in a thread when they are large, so that whoever asks next has them at once.
+
+        Nothing is gained where the text changes meanwhile, and nothing lost.
+        """
+        if self._digest is not None or self._size <= SMALL:
+            return
+        changes, lines = self._changes, list(self._lines)
+        text, digest = await asyncio.to_thread(_joined, lines)
+        if self._changes == changes:
+            self._lf, self._digest = text, digest
 
     def replace(self, text: str) -> None:
         """A change without a range."""
         self._lines = _split(text)
-        self._lf = None
+        self._size = len(text)
+        self._changed()
 
     def edit(self, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
         """Replace a range, given as 0-based (line, character) pairs; places outside the text are clamped."""
@@ -56,8 +76,13 @@ class Document:
         replaced = _split(joined)
         if stop < len(self._lines) and replaced[-1] == "":
             replaced.pop()
+        self._size += len(joined) - sum(map(len, self._lines[first:stop]))
         self._lines[first:stop] = replaced
-        self._lf = None
+        self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._lf = self._digest = None
 
     def _place(self, position: tuple[int, int]) -> tuple[int, int]:
         line, character = position
@@ -65,6 +90,11 @@ class Document:
             return len(self._lines) - 1, len(self._lines[-1])
         content = self._lines[max(line, 0)].rstrip("\r\n")
         return max(line, 0), from_lsp_character(content, character, self._encoding)
+
+
+def _joined(lines: list[str]) -> tuple[str, bytes]:
+    text = to_lf("".join(lines))
+    return text, digest_of(text)
 
 
 def digest_of(text: str) -> bytes:

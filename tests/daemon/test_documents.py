@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.daemon.buffers import Change, EditorBuffers
 from devtools_lsp.daemon.disk import Disk
-from devtools_lsp.daemon.documents import Document
+from devtools_lsp.daemon.documents import Document, digest_of
 from devtools_lsp.daemon.lsp_rim import (
     NOWHERE,
     LspText,
@@ -58,6 +59,7 @@ def test_changes_arrive_as_the_editor_made_them(
         document.edit(lsp_place(text, start, encoding), lsp_place(text, end, encoding), replacement)
         text = text[:start] + replacement + text[end:]
         assert document.text == text.replace("\r\n", "\n")
+        assert document._size == len(text)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -153,6 +155,23 @@ def test_uris_go_both_ways_whatever_a_name_holds(tmp_path: Path):
         assert plain.from_lsp_uri(outside) is None
 
 
+async def test_a_large_document_is_settled_in_a_thread_unless_it_changes_meanwhile():
+    text = "a line\r\n" * 10_000
+    document = Document(text, "utf-16")
+    await document.settle()
+    assert document._digest == digest_of(text.replace("\r\n", "\n"))
+    document.edit((0, 0), (0, 0), "new ")
+    assert document._digest is None
+    settling = asyncio.ensure_future(document.settle())
+    await asyncio.sleep(0)
+    document.edit((1, 0), (5000, 3), "another ")
+    await settling
+    assert document._digest is None, "that of a text from before would be worse than none"
+    assert document.digest == digest_of(document.text)
+    assert document.text.startswith("new a line\nanother ine\n")
+    assert document._size == len("".join(document._lines))
+
+
 # -- unsaved -----------------------------------------------------------------------------------------------------
 
 
@@ -167,7 +186,9 @@ def test_a_buffer_is_dirty_when_a_person_would_lose_something(tmp_path: Path, bu
     assert buffers.dirty(["a.py", "b.py"]) == []
     buffers.edited("e1", "a.py", [Change("ONE", (0, 0), (0, 3))], 2)
     assert buffers.dirty(["a.py", "b.py"]) == ["a.py"]
-    assert buffers.unsaved_text("a.py") == "ONE\ntwo\n"
+    unsaved = buffers.unsaved("a.py", None)
+    assert unsaved is not None
+    assert unsaved.text == "ONE\ntwo\n"
     buffers.edited("e1", "a.py", [Change("one", (0, 0), (0, 3))], 3)
     assert buffers.dirty(["a.py"]) == [], "undone"
     buffers.edited("e1", "a.py", [Change("new\n")], 4)
@@ -213,8 +234,10 @@ def test_every_editor_counts_and_one_that_leaves_does_not(tmp_path: Path, buffer
         buffers.opened(editor, "a.py", "one\n", 1, "utf-8")
     buffers.edited("e2", "a.py", [Change("typed\n")], 2)
     assert buffers.dirty(["a.py"]) == ["a.py"]
-    assert not buffers.is_dirty("e1", "a.py")
-    assert buffers.is_dirty("e2", "a.py")
+    on_disk = digest_of("one\n")
+    assert [buffers.find(editor, "a.py").is_unsaved(on_disk) for editor in ("e1", "e2")] == [False, True]  # type: ignore[union-attr]
+    assert buffers.unsaved("a.py", on_disk) is buffers.find("e2", "a.py").document  # type: ignore[union-attr]
+    assert buffers.unsaved("a.py", digest_of("typed\n")) is None, "somebody wrote the same"
     buffers.gone("e2")
     assert buffers.dirty(["a.py"]) == []
     assert buffers.open_paths() == ["a.py"]

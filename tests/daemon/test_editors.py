@@ -529,7 +529,7 @@ async def test_unsaved_text_is_known_as_it_is_typed(daemon: Any, eventually: Any
     change = {"range": {"start": {"line": 0, "character": 3}, "end": {"line": 0, "character": 4}}, "text": "B"}
     editor.notify("textDocument/didChange", {"textDocument": document, "contentChanges": [change]})
     await eventually(lambda: daemon.buffers.dirty(["ä.py"]) == ["ä.py"])
-    assert daemon.buffers.unsaved_text("ä.py") == "a😀B\nsecond\n"
+    assert daemon.buffers.unsaved("ä.py", None).text == "a😀B\nsecond\n"
     editor.notify("textDocument/didSave", {"textDocument": {"uri": document["uri"]}})
     await eventually(lambda: daemon.buffers.dirty(["ä.py"]) == [])
     editor.open("outside", "x")

@@ -46,7 +46,7 @@ async def test_a_plain_neovim_attaches_sees_approves_and_types(
         assert (await command.task).approved
         assert await fact() == {"typed": True}
         await eventually(lambda: daemon.buffers.dirty(["a.txt"]) == ["a.txt"])
-        assert daemon.buffers.unsaved_text("a.txt") == 'typed 😀\nx = "😀"\ny = 1\n'
+        assert daemon.buffers.unsaved("a.txt", None).text == 'typed 😀\nx = "😀"\ny = 1\n'
         Path(f"{go}1").touch()
         assert await fact() == {"saved": True}
         await eventually(lambda: daemon.buffers.dirty(["a.txt"]) == [])
