@@ -5,7 +5,7 @@ What they are was settled by names in `acquire.py`; what is no text is refused h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from devtools_lsp.core.diagnostics import Diagnostic
@@ -13,6 +13,7 @@ from devtools_lsp.core.summary import first_names
 from devtools_lsp.core.workspace import DiskFile, FileText, sha256
 from devtools_lsp.errors import BadArgumentError
 from devtools_lsp.pipeline.acquire import READ_A_WINDOW, Resolved, check_bound, check_total, left_out, refusing
+from devtools_lsp.pipeline.off_loop import ENTRY, off_loop
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.ports import batching
 from devtools_lsp.text import NotTextError, decode
@@ -32,11 +33,17 @@ async def load(parts: PipelineParts, resolved: Resolved, targets: Sequence[str],
 
     `named` are the files that steps name. Raises BadArgumentError (`notText`, `notFound`) or WorkspaceBoundsError.
     """
+    contents = await _read_all(parts, targets)
+    weight = sum(map(len, contents.values())) + ENTRY * len(contents)
+    return await off_loop(weight, lambda: _decoded(parts, resolved, contents, named))
+
+
+def _decoded(parts: PipelineParts, resolved: Resolved, contents: Mapping[str, bytes], named: Collection[str]) -> Loaded:
     files: dict[str, DiskFile] = {}
     not_text: list[str] = []
     optional = resolved.patterned.difference(named)
     sizes: dict[str, int] = {}
-    for path, data in (await _read_all(parts, targets)).items():
+    for path, data in contents.items():
         check_bound(
             len(data),
             parts.bounds.max_bytes_per_file,

@@ -11,6 +11,9 @@ Value = TypeVar("Value")
 SMALL = 64 * 1024
 """Characters up to which every algorithm of the core takes less than a thread hop is worth caring about."""
 
+ENTRY = 200
+"""What a path, a file or a finding weighs beside its text, in characters."""
+
 
 async def off_loop(weight: int, work: Callable[[], Value]) -> Value:
     """The work's value; `weight` is how many characters it goes over. The work must be pure: nobody waits for it

@@ -20,6 +20,9 @@ from devtools_lsp.pipeline.selection import offers, offers_fix, require_engine
 from devtools_lsp.pipeline.steps import CompiledStep, OpName, compile_ops, compile_step
 from devtools_lsp.ports import Cancellation, PlanIdentity
 
+_PARSING = 4
+"""How much more a character costs where a patch is parsed than where texts are compared."""
+
 
 def new_plan_id() -> str:
     """An id that no other plan of any daemon has, short enough to read aloud."""
@@ -149,10 +152,13 @@ def check_paths(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _weight(ops: object) -> int:
-    """How many characters of patches a plan brings; what is malformed weighs nothing and is refused by compiling."""
+    """What compiling a plan costs: the characters of its patches, which are taken apart line by line.
+
+    What is malformed weighs nothing and is refused by compiling.
+    """
     weight = 0
     for op in cast("Sequence[object]", ops) if isinstance(ops, Sequence) else ():
         args = cast("Mapping[str, object]", op).get("args") if isinstance(op, Mapping) else None
         patch = cast("Mapping[str, object]", args).get("patch") if isinstance(args, Mapping) else None
-        weight += len(patch) if isinstance(patch, str) else 0
+        weight += _PARSING * len(patch) if isinstance(patch, str) else 0
     return weight

@@ -13,6 +13,7 @@ from devtools_lsp.errors import BadArgumentError, DevToolsError, StepFailedError
 from devtools_lsp.paths import PathPattern, is_pattern
 from devtools_lsp.pipeline import acquire
 from devtools_lsp.pipeline.acquire import Resolved
+from devtools_lsp.pipeline.off_loop import ENTRY, off_loop
 from devtools_lsp.pipeline.parts import PipelineParts, PlanRequest
 from devtools_lsp.pipeline.selection import EngineStep, offers_fix, require_engine
 from devtools_lsp.pipeline.steps import (
@@ -53,10 +54,7 @@ async def prepare(parts: PipelineParts, request: PlanRequest) -> Prepared:
     """Check a plan before its first question; raises the first refusal, with step and path named."""
     for step in request.steps:
         _require_served(parts, step)
-    steps = tuple([_localize(parts, step) for step in request.steps])
-    entries = [_entry(parts, "acquire", entry) for entry in request.paths]
-    literals = [local_path(parts, "acquire", path) for path in request.literals]
-    optional = [local_path(parts, "acquire", path) for path in request.optional]
+    steps, entries, literals, optional = await off_loop(ENTRY * _paths_in(request), lambda: _localized(parts, request))
     named = [entry for entry in entries if not is_pattern(entry)] + literals
     looked = await _look_at_once(parts, steps, named, optional)
     windowed = all(step.step == "read_lines" for step in steps)
@@ -69,6 +67,24 @@ async def prepare(parts: PipelineParts, request: PlanRequest) -> Prepared:
     kept: dict[int, frozenset[str]] = {}
     mutates = await _walk_steps(parts, steps, resolved, looked, kept)
     return Prepared(steps, resolved, windowed, tuple(sorted(mutates)), _named_by(steps), kept)
+
+
+def _paths_in(request: PlanRequest) -> int:
+    """About how many paths a plan spells out."""
+    authored = len(request.paths) + len(request.literals) + len(request.optional)
+    return authored + sum(len(step.patch.operations) if step.patch is not None else 1 for step in request.steps)
+
+
+def _localized(
+    parts: PipelineParts, request: PlanRequest
+) -> tuple[tuple[CompiledStep, ...], list[str], list[str], list[str]]:
+    """The steps, and `paths`, literals and optional ones of a plan, with every path root-relative."""
+    return (
+        tuple([_localize(parts, step) for step in request.steps]),
+        [_entry(parts, "acquire", entry) for entry in request.paths],
+        [local_path(parts, "acquire", path) for path in request.literals],
+        [local_path(parts, "acquire", path) for path in request.optional],
+    )
 
 
 def _named_by(steps: Sequence[CompiledStep]) -> frozenset[str]:

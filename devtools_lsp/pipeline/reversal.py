@@ -19,7 +19,7 @@ from devtools_lsp.core.workspace import DiskFile, Workspace
 from devtools_lsp.errors import BadArgumentError, DevToolsError, StepUnavailableError
 from devtools_lsp.pipeline.guarded import Caller, Guarded, Reversal, written_of
 from devtools_lsp.pipeline.loading import decode_file, read_present
-from devtools_lsp.pipeline.off_loop import off_loop
+from devtools_lsp.pipeline.off_loop import ENTRY, off_loop
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.preview import diff_of
 from devtools_lsp.pipeline.proposal import Proposal, Proposed
@@ -102,7 +102,7 @@ async def _reversal(
     async def decided(decision: Decision) -> Reversal:
         if not decision.edited and not decision.dropped:
             return reversal
-        taken = proposal.decided(decision).entries
+        taken = (await off_loop(proposal.weight, lambda: proposal.decided(decision))).entries
         return await _reversal(parts, undoing, _taken(mutations, entries, taken), taken)
 
     reversal = Reversal(
@@ -146,6 +146,13 @@ async def _entries(parts: PipelineParts, mutations: Sequence[Mutation]) -> list[
     """Each file's before and after, as text where it is text."""
     moved = {mutation.path: mutation.source for mutation in mutations if mutation.kind == "rename"}
     current = await read_present(parts, sorted({moved.get(m.path) or m.path for m in mutations}))
+    weight = sum(map(len, current.values())) + sum(len(m.data) + ENTRY for m in mutations)
+    return await off_loop(weight, lambda: _compared(mutations, moved, current))
+
+
+def _compared(
+    mutations: Sequence[Mutation], moved: Mapping[str, str | None], current: Mapping[str, bytes]
+) -> list[Proposed]:
     before = {path: _text_of(path, data) for path, data in current.items()}
     entries: dict[str, Proposed] = {}
     for mutation in mutations:

@@ -38,7 +38,8 @@ async def read_lines(execution: Execution, step: CompiledStep) -> None:
         require_acquired(step.step, path, execution.workspace.files)
     await execution.asker.ask(step.index + 1, step.step, step.args, targets=[path])
     if loaded is not None:
-        read = window_of_text(path, loaded.text, arguments.start, arguments.end)
+        text = loaded.text
+        read = await off_loop(len(text), lambda: window_of_text(path, text, arguments.start, arguments.end))
     else:
         read = await window_of_file(execution.parts, path, arguments.start, arguments.end, stats[path].size)
     execution.reads[step.key] = read

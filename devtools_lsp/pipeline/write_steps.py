@@ -5,13 +5,13 @@ A granular step persists under the permit of its own approval; a plan's `write` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.pipeline.asking import report_decision
-from devtools_lsp.pipeline.off_loop import off_loop
+from devtools_lsp.pipeline.off_loop import ENTRY, off_loop
 from devtools_lsp.pipeline.once import Once
 from devtools_lsp.pipeline.prepare import select_paths
 from devtools_lsp.pipeline.preview import diff_of, preview_of
@@ -43,7 +43,7 @@ async def take_proposal(
     persists = execution.request.persists
     plan = None
     if persists:
-        plan = plan_write(proposal.after, execution.parts.text, known=proposal.entries)
+        plan = await _planned(execution, proposal)
         require_writable(execution.parts, step.step, plan)
     base = execution.workspace
     preview = Once(lambda: preview_of(execution.parts, proposal, base, execution.request.signal))
@@ -78,14 +78,34 @@ async def accept(
 
     `plan` is the proposal's, if it was made already; what a person took otherwise is planned anew.
     """
-    taken = proposal.decided(decision)
+    taken = await _decided(proposal, decision)
     execution.decision = report_decision(decision, execution.decision)
     execution.diagnostics.extend(taken.notes)
     execution.workspace = taken.after
     if execution.request.persists:
         if plan is None or taken is not proposal:
-            plan = plan_write(taken.after, execution.parts.text, known=taken.entries)
+            plan = await _planned(execution, taken)
         await persist(execution, step.step, permit, plan)
+
+
+async def _planned(execution: Execution, proposal: Proposal, selected: Collection[str] | None = None) -> WritePlan:
+    """The plan that lands a proposal's workspace; what its entries know of their changes is not found out again."""
+    policy, after = execution.parts.text, proposal.after
+    # Encoding and hashing are quick; what is as it was is only looked at.
+    weight = sum(len(content.text) // 4 if _differs(after, path) else 0 for path, content in after.files.items())
+    return await off_loop(
+        weight + ENTRY * len(after.files), lambda: plan_write(after, policy, selected, proposal.entries)
+    )
+
+
+def _differs(workspace: Workspace, path: str) -> bool:
+    on_disk = workspace.disk.get(path)
+    return on_disk is None or on_disk.content is not workspace.files[path]
+
+
+async def _decided(proposal: Proposal, decision: Decision) -> Proposal:
+    weight = proposal.weight if decision.edited or decision.dropped else 0
+    return await off_loop(weight, lambda: proposal.decided(decision))
 
 
 async def persist(execution: Execution, step: str, permit: Permit, plan: WritePlan) -> None:
@@ -102,7 +122,7 @@ async def write(execution: Execution, step: CompiledStep) -> None:
     assert isinstance(arguments, WriteArguments)
     workspace = execution.workspace
     selected = _selected(workspace, step, arguments.paths)
-    plan = plan_write(workspace, execution.parts.text, selected)
+    plan = await _planned(execution, Proposal(workspace), selected)
     require_writable(execution.parts, step.step, plan)
     shown = Proposal(workspace, plan.entries)
     on_disk = _as_on_disk(workspace)
@@ -124,10 +144,10 @@ async def write(execution: Execution, step: CompiledStep) -> None:
     finally:
         await preview.close()
     execution.decision = report_decision(decision, execution.decision)
-    taken = shown.decided(decision)
+    taken = await _decided(shown, decision)
     if taken is not shown:
         execution.workspace = taken.after
-        plan = plan_write(taken.after, execution.parts.text, selected)
+        plan = await _planned(execution, Proposal(taken.after), selected)
     await persist(execution, step.step, permit, plan)
 
 
