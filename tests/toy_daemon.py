@@ -146,6 +146,9 @@ class ToySession:
         if "id" in message and "method" in message:
             self.channel.send({"jsonrpc": "2.0", "id": message["id"], "result": message["method"]})
 
+    def leaving(self) -> None:
+        assert self.was_closed == 0
+
     async def closed(self) -> None:
         self.was_closed += 1
 
@@ -156,8 +159,8 @@ class ToyEditors:
     def __init__(self) -> None:
         self.sessions: list[ToySession] = []
 
-    async def open(self, channel: Channel) -> ToySession:
-        self.sessions.append(ToySession(channel))
+    async def open(self, peer: Peer) -> ToySession:
+        self.sessions.append(ToySession(peer.channel))
         return self.sessions[-1]
 
 

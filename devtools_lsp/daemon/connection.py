@@ -342,8 +342,9 @@ class Connection:
         self._require_no_role()
         if not _structured(message.params):
             raise InvalidParamsError("malformed params: an object is expected")
-        session = await self._doors.editors.open(self._channel)
-        self._fix_role(editor_peer(message.params, self._identity, self._channel))
+        peer = editor_peer(message.params, self._identity, self._channel)
+        session = await self._doors.editors.open(peer)
+        self._fix_role(peer)
         self._session = session
 
     async def _attach(self) -> object:
@@ -360,6 +361,8 @@ class Connection:
     async def _end(self) -> None:
         # Whoever is leaving does not count any more, while what it began is still being ended.
         peer, self._peer = self._peer, None
+        if self._session is not None:
+            self._session.leaving()
         if self._calls is not None:
             await self._calls.close(self._end_reason)
         if self._session is not None:

@@ -144,6 +144,10 @@ class EditorSession(Protocol):
         """
         ...
 
+    def leaving(self) -> None:
+        """Nothing is shown and nothing is asked from here on. May be called again; when the connection ends, it is."""
+        ...
+
     async def closed(self) -> None:
         """The editor is gone: cancel what runs, fail what waits. Called exactly once."""
         ...
@@ -152,8 +156,8 @@ class EditorSession(Protocol):
 class EditorDoor(Protocol):
     """What makes LSP sessions."""
 
-    async def open(self, channel: Channel) -> EditorSession:
-        """A session for a connection whose first request is `initialize`, which `receive` gets next."""
+    async def open(self, peer: Peer) -> EditorSession:
+        """A session for a peer whose first request is `initialize`, which `receive` gets next."""
         ...
 
 

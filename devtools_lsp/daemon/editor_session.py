@@ -21,7 +21,7 @@ from devtools_lsp.daemon.approval_payload import REQUESTED, Approval, Resolution
 from devtools_lsp.daemon.approval_words import headline
 from devtools_lsp.daemon.buffers import Change
 from devtools_lsp.daemon.calls import Answer, internal_error
-from devtools_lsp.daemon.doors import Channel
+from devtools_lsp.daemon.doors import Peer
 from devtools_lsp.daemon.editor_desk import COMMANDS, DIFF_SCHEME, EditorDesk
 from devtools_lsp.daemon.editor_rooms import EditorRooms
 from devtools_lsp.daemon.lsp_protocol import EditorServer
@@ -65,10 +65,11 @@ class EditorSession:
     """One editor's session, from its `initialize` to the end of its connection."""
 
     def __init__(
-        self, rooms: EditorRooms, channel: Channel, *, pull: bool, came_or_went: Callable[[EditorSession, bool], None]
+        self, rooms: EditorRooms, peer: Peer, *, pull: bool, came_or_went: Callable[[EditorSession, bool], None]
     ) -> None:
+        self.peer = peer
         self._rooms = rooms
-        self._channel = channel
+        self._channel = channel = peer.channel
         self._came_or_went = came_or_went
         self._server = EditorServer(self, channel)
         self._desk = EditorDesk(rooms.approvals, rooms.hub, channel, self._server.editor, rooms.scratch)
@@ -143,7 +144,7 @@ class EditorSession:
             )
 
     def initialized(self) -> None:
-        """Show what there is, and count as somebody to ask."""
+        """Show what there is, and count as somebody to ask; not before, since an editor may be asked nothing then."""
         if self._attached:
             return
         self._attached = True

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from devtools_lsp.daemon.approval_payload import REQUESTED, RESOLVED, UPDATED, Approval, Resolution, announcement
-from devtools_lsp.daemon.doors import Channel
+from devtools_lsp.daemon.doors import Peer
 from devtools_lsp.daemon.editor_rooms import EditorRooms
 from devtools_lsp.ports import LandedFile, PlanIdentity
 from devtools_lsp.wire.framing import FrameTooLargeError
@@ -40,9 +40,9 @@ class Editors:
         self._pull = pull
 
     @property
-    def attached(self) -> int:
-        """How many there are."""
-        return len(self._sessions)
+    def attached(self) -> list[Peer]:
+        """Who can be asked now: from an editor's `initialized` until it shuts down or is gone."""
+        return [session.peer for session in self._sessions]
 
     def prepare(self) -> asyncio.Task[None]:
         """Begin to load what sessions need, in a thread: it takes most of a second, and agents need none of it."""
@@ -50,12 +50,12 @@ class Editors:
             self._loading = asyncio.get_running_loop().create_task(asyncio.to_thread(_load))
         return self._loading
 
-    async def open(self, channel: Channel) -> EditorSession:
-        """A session for a connection whose first request is `initialize`."""
+    async def open(self, peer: Peer) -> EditorSession:
+        """A session for a peer whose first request is `initialize`."""
         await asyncio.shield(self.prepare())
         from devtools_lsp.daemon.editor_session import EditorSession
 
-        return EditorSession(self._rooms, channel, pull=self._pull, came_or_went=self._came_or_went)
+        return EditorSession(self._rooms, peer, pull=self._pull, came_or_went=self._came_or_went)
 
     def landed(self, who: PlanIdentity, files: Sequence[LandedFile]) -> None:
         """Tell every editor what an agent wrote, and where."""

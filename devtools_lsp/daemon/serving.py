@@ -185,7 +185,8 @@ class Service:
     async def status(self) -> dict[str, Any]:
         """The answer to `devtools/status` (SPEC 8.0.5).
 
-        `watching` is there when somebody waits in a terminal: whoever counts as somebody to ask is told (8.0.9).
+        Whoever counts as somebody to ask (8.0.9) is told, and nobody else: editors from when they can be asked, and as
+        `watching`, when there are any, those who wait in a terminal.
         """
         peers = self._host.peers()
         watching = [_person(peer) for peer in self.agents.watching()]
@@ -195,7 +196,7 @@ class Service:
             "pid": os.getpid(),
             "uptime_s": round(self._host.uptime_s, 3),
             "engines": await asyncio.to_thread(self._app.registry.status),
-            "editors": [_person(peer) for peer in peers if peer.role == "editor"],
+            "editors": [_person(peer) for peer in self.editors.attached],
             "agents": [{**_person(peer), "session": peer.session} for peer in peers if peer.role == "agent"],
             **({"watching": watching} if watching else {}),
             "pendingApprovals": len(self._approvals.items()),

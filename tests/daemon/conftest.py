@@ -422,10 +422,10 @@ class EditorBench:
 
     async def editor(self, encodings: Sequence[str] | None = None, **more: Any) -> RawEditor:
         """An editor that is initialized and counts as somebody."""
-        before = self.editors.attached
+        before = len(self.editors.attached)
         client = await self.connect(more.pop("buffered_bytes", 2**26))
         await client.initialize(encodings, **more)
-        await until(lambda: self.editors.attached == before + 1, "the editor to be attached")
+        await until(lambda: len(self.editors.attached) == before + 1, "the editor to be attached")
         return client
 
 
@@ -459,4 +459,4 @@ async def daemon(bench: GateBench, tmp_path: Path):
     server.close()
     await server.wait_closed()
     await hub.close()
-    assert editors.attached == 0
+    assert len(editors.attached) == 0

@@ -369,7 +369,7 @@ async def test_a_killed_editor_loses_nothing_and_the_next_one_is_offered_it(daem
     await mark_on(daemon, editor, "a.py", eventually)
     before = editor.told("devtools/approvalRequested")[0]
     await editor.close()
-    await eventually(lambda: daemon.editors.attached == 0)
+    await eventually(lambda: len(daemon.editors.attached) == 0)
     assert not asked.task.done()
     again = await daemon.editor()
     await eventually(lambda: len(again.told("devtools/approvalRequested")) == 2 and again.asked)
@@ -387,7 +387,7 @@ async def test_exit_of_one_editor_leaves_the_others(daemon: Any, eventually: Any
     assert error["code"] == -32600
     leaving.notify("exit")
     await eventually(lambda: leaving.ended)
-    await eventually(lambda: daemon.editors.attached == 1)
+    await eventually(lambda: len(daemon.editors.attached) == 1)
     assert (await staying.request("devtools/approvals"))["items"] == []
 
 
@@ -407,7 +407,7 @@ async def test_an_editor_that_never_reads_costs_the_others_nothing(daemon: Any, 
         approval = await daemon.gate.waiting()
         await well.request("devtools/decide", {"id": approval.id, "approve": False})
         assert not (await asked.task).approved
-    await eventually(lambda: daemon.editors.attached == 1, "the deaf one to be cut off", timeout_s=30)
+    await eventually(lambda: len(daemon.editors.attached) == 1, "the deaf one to be cut off", timeout_s=30)
 
 
 async def test_a_connection_leaves_nothing_behind(daemon: Any, eventually: Any):

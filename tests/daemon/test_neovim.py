@@ -31,7 +31,7 @@ async def test_a_plain_neovim_attaches_sees_approves_and_types(
 
     try:
         assert await fact() == {"encoding": "utf-8"}
-        await eventually(lambda: daemon.editors.attached == 1)
+        await eventually(lambda: len(daemon.editors.attached) == 1)
         asked = daemon.gate.edit("a.txt", 'x = "🎉"\ny = 1\n')
         approval = await daemon.gate.waiting()
         mark = (await fact())["mark"]
@@ -52,7 +52,7 @@ async def test_a_plain_neovim_attaches_sees_approves_and_types(
         await eventually(lambda: daemon.buffers.dirty(["a.txt"]) == [])
         Path(f"{go}2").touch()
         assert await fact() == {"stopped": True}
-        await eventually(lambda: daemon.editors.attached == 0)
+        await eventually(lambda: len(daemon.editors.attached) == 0)
     finally:
         if editor.returncode is None:
             editor.kill()

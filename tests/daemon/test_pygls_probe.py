@@ -97,7 +97,7 @@ async def test_a_real_pygls_client_is_served(daemon: Any, eventually: Any):
         )
         assert result.capabilities.position_encoding == types.PositionEncodingKind.Utf16
         client.initialized(types.InitializedParams())
-        await eventually(lambda: daemon.editors.attached == 1)
+        await eventually(lambda: len(daemon.editors.attached) == 1)
         waiting = daemon.gate.edit("a.py", 'x = "🎉"\n')
         await eventually(lambda: published)
         (mark,) = published[-1].diagnostics
@@ -123,7 +123,7 @@ async def test_a_real_pygls_client_is_served(daemon: Any, eventually: Any):
         assert asked[0].message.startswith("claude wants to run: ls")
         assert await client.shutdown_async(None) is None
         client.exit(None)
-        await eventually(lambda: daemon.editors.attached == 0)
+        await eventually(lambda: len(daemon.editors.attached) == 0)
     finally:
         stop.set()
         writer.close()

@@ -65,6 +65,26 @@ def test_a_terminal_counts_only_while_it_watches(place: Place, agent: Agent):
     assert agent.refused("edit", edit_of("a.txt", "a", "b"))["reason"] == "noDecider"
 
 
+def test_an_editor_is_listed_from_when_it_can_be_asked_until_it_cannot(place: Place, agent: Agent):
+    """SPEC 8.0.9: whoever counts as somebody is in `status`, and nobody else is."""
+    place.put({"a.txt": "a\n"})
+    edit = edit_of("a.txt", "a", "b")
+    wire = place.wire()
+    hello = {"processId": None, "rootUri": place.root.as_uri(), "clientInfo": {"name": "Vim"}, "capabilities": {}}
+    wire.request("initialize", hello)
+    assert agent.status()["editors"] == []
+    assert agent.refused("edit", edit)["reason"] == "noDecider"
+    wire.notify("initialized", {})
+    until(lambda: agent.status()["editors"], "the editor to be listed")
+    assert agent.status()["editors"] == [{"name": "Vim", "version": ""}]
+    asked = agent.begin("edit", edit)
+    wire.request("devtools/decide", {"id": agent.waiting()[0]["id"], "approve": True})
+    agent.wire.result(asked)
+    wire.request("shutdown")
+    assert agent.status()["editors"] == []
+    assert agent.refused("edit", edit_of("a.txt", "b", "c"))["reason"] == "noDecider"
+
+
 def test_reading_and_thinking_ask_nobody(place: Place, agent: Agent):
     place.put({"a.txt": "a\n"})
     assert agent.call("read_lines", {"path": "a.txt", "start": 1})["reads"]
