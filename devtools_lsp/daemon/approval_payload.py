@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import msgspec
@@ -126,7 +127,13 @@ class Decided(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def timestamp(seconds: float) -> str:
     """Seconds since the epoch as ISO 8601 in UTC with milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second, milliseconds = divmod(int(seconds * 1000), 1000)
+    return f"{_to_the_second(second)}.{milliseconds:03d}Z"
+
+
+@lru_cache(maxsize=8)
+def _to_the_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def to_wire(

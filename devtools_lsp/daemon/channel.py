@@ -109,6 +109,8 @@ class StreamChannel:
 
     async def drain(self) -> None:
         """Wait until the client has read what is above the high-water mark, or the channel is closed."""
+        if not self.pending_bytes and self._feeding is None:
+            return
         while not self.closed:
             before = self.pending_bytes
             try:

@@ -59,6 +59,8 @@ class Editors:
 
     def landed(self, who: PlanIdentity, files: Sequence[LandedFile]) -> None:
         """Tell every editor what an agent wrote, and where."""
+        if not self._sessions:
+            return
         shown: list[dict[str, Any]] = []
         for file in files:
             entry: dict[str, Any] = {"path": file.path, "kind": file.kind}

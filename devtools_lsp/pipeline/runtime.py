@@ -109,8 +109,20 @@ def _tell_what_landed(error: DevToolsError, execution: Execution) -> None:
 
 
 async def _wrapped(execution: Execution, index: int, step: str, args: Any, run: Any) -> None:
-    """Run one step inside the middleware; a stale or foreign workspace is refused (SPEC 6.2)."""
+    """Run one step; what it told is judged by the workspace that it leaves behind."""
     execution.current = step
+    told_before = len(execution.diagnostics)
+    if execution.parts.middleware:
+        await _inside_middleware(execution, index, step, args, run)
+    else:
+        await run()
+    if len(execution.diagnostics) > told_before:
+        # `outOfScope` is what the workspace is once the step's effects are in, whatever later steps make of it (I9).
+        execution.diagnostics[told_before:] = rescope(execution.diagnostics[told_before:], execution.workspace.files)
+
+
+async def _inside_middleware(execution: Execution, index: int, step: str, args: Any, run: Any) -> None:
+    """Run one step inside the middleware; a stale or foreign workspace is refused (SPEC 6.2)."""
     before = execution.workspace
     acceptable: list[Workspace] = [before]
 
@@ -120,7 +132,6 @@ async def _wrapped(execution: Execution, index: int, step: str, args: Any, run: 
         return execution.workspace
 
     call = innermost
-    told_before = len(execution.diagnostics)
     for middleware in reversed(execution.parts.middleware):
         context = StepContext(execution.request.who.plan, step, index, args, before, execution.stash)
 
@@ -136,8 +147,6 @@ async def _wrapped(execution: Execution, index: int, step: str, args: Any, run: 
             step=step,
             retry="no",
         )
-    # `outOfScope` is what the workspace is once the step's effects are in, whatever later steps make of it (I9).
-    execution.diagnostics[told_before:] = rescope(execution.diagnostics[told_before:], execution.workspace.files)
 
 
 async def _acquire(execution: Execution) -> None:
@@ -210,7 +219,10 @@ def _counted(execution: Execution, change: Change) -> Change:
         return change
     before = execution.workspace.before(change)
     after = execution.workspace.files.get(change.path) if change.kind != "deleted" else None
-    added, removed = counter(before.text if before else "", after.text if after else "")
+    old, new = before.text if before else "", after.text if after else ""
+    ahead = execution.landing.ahead
+    counts = ahead.counts(change.path, old, new) if ahead is not None else None
+    added, removed = counts or counter(old, new)
     return msgspec.structs.replace(change, added=added, removed=removed)
 
 

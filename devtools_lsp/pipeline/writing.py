@@ -7,14 +7,14 @@ recorded as it lands. The mutations themselves are the gauntlet's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from devtools_lsp.core.renames import plan_renames
 from devtools_lsp.core.result import Normalized, Written
 from devtools_lsp.core.workspace import DiskFile, FileText, Workspace, sha256
 from devtools_lsp.errors import BadArgumentError, ConflictError, DevToolsError, StepUnavailableError
-from devtools_lsp.pipeline.off_loop import off_loop
+from devtools_lsp.pipeline.ahead import Ahead
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.proposal import Proposal, Proposed
 from devtools_lsp.ports import Mutation, Permit, PlanIdentity
@@ -43,9 +43,10 @@ class WritePlan:
 
 @dataclass(slots=True)
 class Landing:
-    """What has reached the disk so far, in order."""
+    """What has reached the disk so far, in order; `ahead` is what was worked out about the plan that landed last."""
 
     written: list[Written] = field(default_factory=list[Written])
+    ahead: Ahead | None = None
 
 
 def plan_write(
@@ -188,7 +189,8 @@ async def land(
     """
     if not plan.mutations:
         return
-    announce = await _announcement(parts, who, step, plan)
+    ahead = landing.ahead = Ahead(plan.entries, parts.line_counter, announced=parts.observer is not None)
+    await ahead.begin()
     require_clean_buffers(parts, step, plan.targets)
     # A cycle of renames passes through a name that nobody authored; it belongs to the approved moves.
     covered = replace(permit, may_create=(*permit.may_create, *plan.passing))
@@ -203,23 +205,17 @@ async def land(
         raise error.at(step=step) from error.__cause__
     except asyncio.CancelledError:
         if len(raw) == len(plan.mutations):
-            landing.written.extend(plan.written)
-            announce()
+            _landed(parts, who, step, plan, landing)
         else:
             landing.written.extend(_written_of(mutation, plan) for mutation in raw)
         raise
+    _landed(parts, who, step, plan, landing)
+
+
+def _landed(parts: PipelineParts, who: PlanIdentity, step: str, plan: WritePlan, landing: Landing) -> None:
     landing.written.extend(plan.written)
-    announce()
-
-
-async def _announcement(parts: PipelineParts, who: PlanIdentity, step: str, plan: WritePlan) -> Callable[[], None]:
-    """What tells that a plan landed, with the ranges found beforehand: from the commit on nothing may wait."""
-    observer = parts.observer
-    if observer is None:
-        return lambda: None
-    weight = Proposal(plan.settled, plan.entries).weight
-    files = await off_loop(weight, lambda: [entry.to_landed_file() for entry in plan.entries])
-    return lambda: observer.landed(who, step, files, plan.written)
+    if parts.observer is not None and landing.ahead is not None:
+        parts.observer.landed(who, step, landing.ahead.files(), plan.written)
 
 
 def _name_stranded(error: DevToolsError, plan: WritePlan, raw: Sequence[Mutation]) -> None:

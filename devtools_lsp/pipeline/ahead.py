@@ -1,0 +1,55 @@
+"""What is told of a plan once it has landed, worked out beforehand: which lines changed, and how many.
+
+A commit waits for the disk in a thread, and the loop has nothing else to do for that call. From the commit on nothing
+may wait, so what is heavy is worked out before it, in a thread as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from devtools_lsp.pipeline.off_loop import SMALL
+from devtools_lsp.pipeline.proposal import Proposed
+from devtools_lsp.ports import LandedFile, LineCounter
+
+
+class Ahead:
+    """The announcement and the line counts of the entries of one write plan."""
+
+    def __init__(self, entries: Sequence[Proposed], counter: LineCounter | None, *, announced: bool) -> None:
+        self._entries = entries
+        self._counter = counter
+        self._announced = announced
+        self._files: list[LandedFile] | None = None
+        self._counts: dict[str, tuple[str, str, tuple[int, int]]] = {}
+
+    async def begin(self) -> None:
+        """Work out what is heavy now, in a thread; what is light waits until the loop is free for a moment."""
+        weight = sum(len(side.text) for entry in self._entries for side in (entry.before, entry.after) if side)
+        if weight <= SMALL:
+            asyncio.get_running_loop().call_soon(self._work)
+        elif self._announced:
+            self._files = await asyncio.to_thread(self._find)
+
+    def files(self) -> list[LandedFile]:
+        """What is announced."""
+        if self._files is None:
+            self._files = self._find()
+        return self._files
+
+    def counts(self, path: str, old: str, new: str) -> tuple[int, int] | None:
+        """How many lines (added, removed) turn `old` into `new`; None when that was not counted for these texts."""
+        known = self._counts.get(path)
+        return known[2] if known is not None and known[0] is old and known[1] is new else None
+
+    def _find(self) -> list[LandedFile]:
+        return [entry.to_landed_file() for entry in self._entries]
+
+    def _work(self) -> None:
+        if self._announced:
+            self.files()
+        if self._counter is not None:
+            for entry in self._entries:
+                old, new = (side.text if side else "" for side in (entry.before, entry.after))
+                self._counts[entry.path] = (old, new, self._counter(old, new))
