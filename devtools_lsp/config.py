@@ -20,6 +20,7 @@ from devtools_lsp.engines.spec import EngineSpec, spec_from_table
 from devtools_lsp.errors import InvalidConfigError
 from devtools_lsp.paths import PathPattern
 from devtools_lsp.pipeline.parts import Bounds
+from devtools_lsp.pipeline.remembering import RulesPlace
 from devtools_lsp.pipeline.rule_tables import read_rules
 from devtools_lsp.pipeline.rules import Rule
 
@@ -174,6 +175,13 @@ class Configuration:
     rules: tuple[Rule, ...]
     engines: tuple[EngineSpec, ...]
     source: Path | None = None
+
+    @property
+    def rules_place(self) -> RulesPlace:
+        """Where another rule is to be written; what has no configuration yet gets a file of its own."""
+        if self.source is not None and self.source.name == PYPROJECT_NAME:
+            return RulesPlace(PYPROJECT_NAME, f"tool.{PYPROJECT_TABLE}.gate.rules")
+        return RulesPlace(FILE_NAME)
 
 
 def load_configuration(root: Path) -> Configuration:

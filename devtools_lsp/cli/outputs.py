@@ -45,9 +45,9 @@ OUTPUTS: dict[str, Output] = {
     ),
     "approve": Output(
         ("id", "status", "applied", "by"),
-        ("rule",),
+        ("rule", "ruleFile"),
         words="`applied` false: somebody was first, or it had ended. `rule` with `--remember`: the TOML that keeps it "
-        "for good, null where none can say it.",
+        "for good in the file `ruleFile`, null where none can say it.",
     ),
     "deny": Output(("id", "status", "applied", "by")),
     "log": Output(

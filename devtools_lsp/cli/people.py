@@ -147,42 +147,22 @@ def _decide(approval: str, approved: bool, root: Path | None, as_json: bool, **o
     answer = run(work())
     terminal = Terminal.of(as_json)
     remembers = answer["applied"] and bool(options.get("remember"))
-    rule = _rule_to_keep(found, answer.get("rule"))
     if as_json:
-        terminal.show({**answer, "rule": rule} if remembers else answer)
+        terminal.show({"rule": None, **answer} if remembers else answer)
     else:
         late = "" if answer["applied"] else "  (this answer came too late and changed nothing)"
         terminal.out.print(f"{answer['id']}: {answer['status']} by {answer['by']}{late}")
         if remembers:
-            _print_rule(terminal, found, rule)
+            _print_rule(terminal, answer.get("rule"), answer.get("ruleFile", "devtools.toml"))
     if not answer["applied"]:
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _rule_to_keep(root: Path, rule: str | None) -> str | None:
-    """The daemon's rule as the file takes it that configures the root; None when none can say it."""
-    if rule is None or _configured_in(root) != "pyproject.toml":
-        return rule
-    return rule.replace("[[gate.rules]]", "[[tool.devtools-lsp.gate.rules]]", 1)
-
-
-def _configured_in(root: Path) -> str:
-    """The file that a rule goes into; one that cannot be read at the moment is still where it goes."""
-    from devtools_lsp.config import FILE_NAME, load_configuration
-    from devtools_lsp.errors import InvalidConfigError
-
-    try:
-        source = load_configuration(root).source
-    except InvalidConfigError as error:
-        return error.path or FILE_NAME
-    return source.name if source is not None else FILE_NAME
-
-
-def _print_rule(terminal: Terminal, root: Path, rule: str | None) -> None:
+def _print_rule(terminal: Terminal, rule: str | None, file: str) -> None:
     if rule is None:
         terminal.out.print("remembered until the agent's session ends; no rule of the configuration can say it")
         return
-    typer.echo(f"remembered until the agent's session ends; to keep it for good, add to {_configured_in(root)}:\n")
+    typer.echo(f"remembered until the agent's session ends; to keep it for good, add to {file}:\n")
     typer.echo(rule, nl=False)
 
 

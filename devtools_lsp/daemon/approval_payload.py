@@ -111,11 +111,11 @@ class Resolution(msgspec.Struct, frozen=True):
     by: str
 
 
-class Decided(msgspec.Struct, frozen=True, omit_defaults=True):
+class Decided(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The answer to `devtools/decide`: `applied` says whether it was this answer that counted.
 
-    `rule` comes with one that is remembered: what would keep it for good, as an entry of `[[gate.rules]]`; absent
-    where no rule of the configuration can say it.
+    `rule` comes with one that is remembered: what would keep it for good, as it stands in `rule_file`, the file at the
+    root that has the rules; both are absent where no rule of the configuration can say it.
     """
 
     id: str
@@ -123,6 +123,7 @@ class Decided(msgspec.Struct, frozen=True, omit_defaults=True):
     applied: bool
     by: str
     rule: str | None = None
+    rule_file: str | None = None
 
 
 def timestamp(seconds: float) -> str:

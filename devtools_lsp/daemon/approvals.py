@@ -13,7 +13,7 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
@@ -36,7 +36,7 @@ from devtools_lsp.daemon.survey import changed_since, concerns, survey
 from devtools_lsp.daemon.verdicts import abandon, cancelled_error, judge, while_wanted
 from devtools_lsp.errors import BadArgumentError, CallCancelledError, DevToolsError, PolicyError
 from devtools_lsp.pipeline.off_loop import SMALL
-from devtools_lsp.pipeline.remembering import kept_rule, remembered_rule
+from devtools_lsp.pipeline.remembering import RulesPlace, kept_rule, remembered_rule
 from devtools_lsp.pipeline.rules import AlwaysAsks, Mode, Question, Rule, RuleBook
 from devtools_lsp.ports import Cancellation, Clock, Decision, Edited, GateCall, GateContext
 from devtools_lsp.text import unwritable
@@ -60,13 +60,14 @@ _ID = re.compile(r"([0-9a-f]{8})-([1-9][0-9]*)")
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """The configuration's `[gate]`. Durations in seconds; `rules` are the user's own, in order."""
+    """The configuration's `[gate]`. Durations in seconds; `rules` are the user's own, in order, from `rules_place`."""
 
     mode: Mode = "editor"
     timeout_s: float = 300.0
     preview_deadline_s: float = 2.0
     no_editor: Literal["fail", "wait"] = "fail"
     rules: tuple[Rule, ...] = ()
+    rules_place: RulesPlace = field(default_factory=RulesPlace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,8 +350,10 @@ class Approvals:
         )
         status: Status = "approved" if answer.approve else "denied"
         self._end(waiting, status, role, decision)
-        kept = kept_rule(approval.remember) if answer.remember and approval.remember is not None else None
-        return Decided(approval_id, status, applied=True, by=role, rule=kept)
+        place = self._settings.rules_place
+        kept = kept_rule(approval.remember, place) if answer.remember and approval.remember is not None else None
+        file = place.file if kept is not None else None
+        return Decided(approval_id, status, applied=True, by=role, rule=kept, rule_file=file)
 
     def files_changed(self, paths: Sequence[str]) -> None:
         """Something on disk changed, directories included: approvals whose files are not what was shown go stale."""

@@ -15,7 +15,7 @@ import msgspec
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from devtools_lsp.daemon.approval_payload import Approval
+from devtools_lsp.daemon.approval_payload import Approval, Decided
 from devtools_lsp.daemon.approval_words import (
     LF,
     MAX_TEXT_BYTES,
@@ -160,7 +160,7 @@ class EditorDesk:
         if not decided.applied:
             self.tell(f"Too late: it was {decided.status} by {decided.by} already.", types.MessageType.Info)
         elif answer.remember:
-            self.tell(_until_when(decided.rule), types.MessageType.Info)
+            self.tell(_until_when(decided), types.MessageType.Info)
         return msgspec.to_builtins(decided)
 
     # -- questions without a file --------------------------------------------------------------------------------
@@ -286,10 +286,11 @@ def _in_message(text: str) -> str:
     return part if part == text else f"{part}\n… {more} more lines: `devtools-lsp approvals`"
 
 
-def _until_when(rule: str | None) -> str:
-    if rule is None:
+def _until_when(decided: Decided) -> str:
+    if decided.rule is None:
         return "Remembered until the agent's session ends; no rule of the configuration can say it for good."
-    return f"Remembered until the agent's session ends; to keep it for good, add to devtools.toml:\n{rule}"
+    words = f"Remembered until the agent's session ends; to keep it for good, add to {decided.rule_file}:"
+    return f"{words}\n{decided.rule}"
 
 
 def _offers(approval: Approval) -> list[tuple[str, str]]:

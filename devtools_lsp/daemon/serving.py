@@ -66,6 +66,7 @@ def gate_settings(configuration: Configuration) -> GateSettings:
         preview_deadline_s=gate.preview_deadline_s,
         no_editor=gate.no_editor,
         rules=configuration.rules,
+        rules_place=configuration.rules_place,
     )
 
 

@@ -7,7 +7,7 @@ the directories or the exact command that were approved. It never covers names t
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from devtools_lsp.core.invisible import reveal
@@ -16,6 +16,14 @@ from devtools_lsp.paths import PathPattern, is_pattern, parent_of
 from devtools_lsp.pipeline.rules import EDIT_FAMILY, AlwaysAsks, Question, Rule
 
 _SHOWN_PLACES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RulesPlace:
+    """Where a person writes the user's rules: a file at the root, and the name of the list of tables in it."""
+
+    file: str = "devtools.toml"
+    tables: str = "gate.rules"
 
 
 def remembered_rule(question: Question, always_asks: AlwaysAsks) -> Rule | None:
@@ -79,12 +87,12 @@ def kept_table(rule: Rule) -> dict[str, Any] | None:
     return table | ({"fix": rule.fix} if rule.fix is not None else {})
 
 
-def kept_rule(rule: Rule) -> str | None:
-    """That table in TOML, as an entry of `[[gate.rules]]`; None when none can say it."""
+def kept_rule(rule: Rule, place: RulesPlace) -> str | None:
+    """That table in TOML, as an entry of the list that the place names; None when none can say it."""
     table = kept_table(rule)
     if table is None:
         return None
-    return "\n".join(["[[gate.rules]]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]) + "\n"
+    return "\n".join([f"[[{place.tables}]]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]) + "\n"
 
 
 def toml_value(value: Any) -> str:

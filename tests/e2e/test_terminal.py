@@ -344,6 +344,18 @@ def test_a_rule_to_keep_is_spelled_for_the_file_that_configures_the_root(new_pla
     assert "add to pyproject.toml" in text
     (rule,) = tomllib.loads(text[text.index("[[") :])["tool"]["devtools-lsp"]["gate"]["rules"]
     assert rule["agent"] == "ada"
+    # In editors it is said in a message, and plugins are told the file.
+    editor, other = place.editor(), place.agent("eve")
+    call = other.begin_edit("a.txt", "b", "c")
+    (item,) = person.waiting()
+    remember = {"command": "devtools.rememberAndApprove", "arguments": [{"id": item["id"]}]}
+    decided = editor.wire.request("workspace/executeCommand", remember)
+    assert other.wire.result(call)["written"]
+    assert decided["ruleFile"] == "pyproject.toml"
+    (rule,) = tomllib.loads(decided["rule"])["tool"]["devtools-lsp"]["gate"]["rules"]
+    assert rule["agent"] == "eve"
+    said = editor.wire.told("window/showMessage")[-1]["message"]
+    assert said.endswith(f"add to pyproject.toml:\n{decided['rule']}")
 
 
 def _until_somebody_watches(place: Place) -> None:

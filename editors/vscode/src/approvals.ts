@@ -91,7 +91,7 @@ export class Approvals implements vscode.Disposable {
       if (!decided.applied) {
         void tell("info", `Too late: ${decided.status} by ${decided.by} already.`);
       } else if (answer.remember === true) {
-        void offerRule(decided.rule);
+        void offerRule(decided);
       }
       return decided;
     } catch (problem) {
@@ -104,7 +104,7 @@ export class Approvals implements vscode.Disposable {
   async remember(id: string, asked: boolean): Promise<void> {
     const text = this.waiting.get(id)?.payload.rememberText;
     if (text === null) {
-      void tell("info", "Nothing can be remembered of this one: approve it alone, or write a rule in devtools.toml.");
+      void tell("info", "Nothing can be remembered of this one: approve it alone, or write a rule in the configuration.");
       return;
     }
     const yes = "Remember and Approve";
@@ -315,14 +315,14 @@ export class Approvals implements vscode.Disposable {
 }
 
 /** What was remembered ends with the agent's session: show what would keep it. */
-async function offerRule(rule: string | undefined): Promise<void> {
+async function offerRule({ rule, ruleFile }: Decided): Promise<void> {
   if (rule === undefined) {
     void tell("info", "Remembered until the agent's session ends; no rule of the configuration can say it for good.");
     return;
   }
   const show = "Show the Rule";
-  if ((await tell("info", "Remembered until the agent's session ends. A rule in devtools.toml keeps it for good.", show)) === show) {
-    const content = `# For devtools.toml; in pyproject.toml it is [[tool.devtools-lsp.gate.rules]].\n${rule}`;
+  if ((await tell("info", `Remembered until the agent's session ends. A rule in ${ruleFile} keeps it for good.`, show)) === show) {
+    const content = `# For ${ruleFile}.\n${rule}`;
     await vscode.window.showTextDocument(await vscode.workspace.openTextDocument({ language: "toml", content }));
   }
 }

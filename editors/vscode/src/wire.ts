@@ -37,8 +37,9 @@ export interface Resolution {
 /** The answer to `devtools/decide`: `applied` says whether this answer was the one that counted. */
 export interface Decided extends Resolution {
   readonly applied: boolean;
-  /** After "remember": what would keep it for good, as TOML for the configuration. */
+  /** After "remember": what would keep it for good, as TOML for the file at the root that has the rules. */
   readonly rule?: string;
+  readonly ruleFile?: string;
 }
 
 export interface Decision {

@@ -85,7 +85,11 @@ function M.decide(item, answer, done)
       client.tell(("too late: %s by %s already"):format(decided.status, decided.by), vim.log.levels.WARN)
     elseif answer.remember then
       client.tell(
-        decided.rule and "remembered until the agent's session ends; to keep it, add to devtools.toml:\n" .. decided.rule
+        decided.rule
+            and ("remembered until the agent's session ends; to keep it, add to %s:\n%s"):format(
+              decided.ruleFile,
+              decided.rule
+            )
           or "remembered until the agent's session ends; no rule of the configuration can say it for good"
       )
     end
