@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from devtools_lsp import __version__
+from devtools_lsp.agent.artifacts import SpooledJsonArtifact
 from devtools_lsp.agent.forge import Invocation, SurfaceName, ToolAnswer
 from devtools_lsp.agent.render import render_answer
 from devtools_lsp.app import App
@@ -24,8 +25,10 @@ from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.doors import CallScope, Host, Peer
 from devtools_lsp.errors import PolicyError
 from devtools_lsp.pipeline.guarded import Caller
+from devtools_lsp.pipeline.off_loop import ENTRY, SMALL
 from devtools_lsp.pipeline.pipeline import new_plan_id
 from devtools_lsp.ports import Edited, PlanIdentity
+from devtools_lsp.wire.framing import MAX_FRAME_BYTES
 from devtools_lsp.wire.messages import (
     ApprovalsParams,
     ArtifactParams,
@@ -40,6 +43,7 @@ from devtools_lsp.wire.messages import (
     ToolsParams,
     UndoParams,
     decode_params,
+    encode,
 )
 
 
@@ -55,6 +59,9 @@ class _Asked:
 Handler = Callable[[_Asked], Awaitable[object]]
 
 DEFAULT_SURFACE: SurfaceName = "granular"
+
+_ANSWER_BYTES = 64 * 1024
+"""More than what an answer takes beside its result: an id may be long."""
 
 
 class AgentDesk:
@@ -169,7 +176,7 @@ class AgentDesk:
 
         return await self._run(asked.call, work)
 
-    async def _run(self, call: CallScope, work: Callable[[str], Awaitable[ToolAnswer]]) -> dict[str, Any]:
+    async def _run(self, call: CallScope, work: Callable[[str], Awaitable[ToolAnswer]]) -> object:
         """Run one call under a plan id of its own, spool its result, and make the reply of it."""
         plan = new_plan_id()
         self._running[plan] = call
@@ -180,7 +187,10 @@ class AgentDesk:
             del self._running[plan]
         artifact = self._app.artifacts.spool(answer.result)
         budget = self._app.configuration.file.reply.inline_tokens
-        return render_answer(answer, artifact, inline_tokens=budget)
+        weight = _weight(answer)
+        if weight <= SMALL:
+            return render_answer(answer, artifact, inline_tokens=budget)
+        return await asyncio.to_thread(_encoded_reply, answer, artifact, budget)
 
     async def _artifact(self, asked: _Asked) -> object:
         wanted = decode_params(asked.params, ArtifactParams)
@@ -271,6 +281,22 @@ class TerminalView:
         """It ended."""
         del approval
         self._peer.channel.notify(RESOLVED, resolution)
+
+
+def _weight(answer: ToolAnswer) -> int:
+    """About how many characters a reply has."""
+    result = answer.result
+    texts = [answer.content or "", *(read.text for read in result.reads.values())]
+    texts += [value for value in (answer.data or {}).values() if isinstance(value, str)]
+    entries = len(result.diagnostics) + len(result.changes) + len(result.written)
+    return sum(map(len, texts)) + ENTRY * entries
+
+
+def _encoded_reply(answer: ToolAnswer, artifact: SpooledJsonArtifact, inline_tokens: int) -> object:
+    """A heavy reply, encoded already unless it fits no frame: what is said then takes something from it."""
+    reply = render_answer(answer, artifact, inline_tokens=inline_tokens)
+    encoded = encode(reply)
+    return msgspec.Raw(encoded) if len(encoded) <= MAX_FRAME_BYTES - _ANSWER_BYTES else reply
 
 
 def _edited(entry: EditedParam) -> Edited:

@@ -7,6 +7,7 @@ knows only its own business.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +55,9 @@ async def _open(host: Host, configuration: Configuration) -> Doors:
     except BaseException:
         await service.close()
         raise
+    # What is loaded by then stays for good. The collector went over all of it now and then, which held the loop for
+    # longer than anything else does.
+    service.editors.prepare().add_done_callback(lambda _loaded: gc.freeze())
     return Doors(agents=service.agents, editors=service.editors, close=service.close)
 
 

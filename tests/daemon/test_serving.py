@@ -1,0 +1,97 @@
+"""The daemon's composition beside its wiring: the collector is kept off what stays, heavy replies off the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from devtools_lsp.agent.artifacts import SpooledJsonArtifact
+from devtools_lsp.agent.forge import ToolAnswer
+from devtools_lsp.agent.render import render_answer
+from devtools_lsp.config import load_configuration
+from devtools_lsp.core.result import Result
+from devtools_lsp.daemon import serving
+from devtools_lsp.daemon.agents import _encoded_reply, _weight
+from devtools_lsp.daemon.calls import Answer
+from devtools_lsp.wire.framing import MAX_FRAME_BYTES
+
+ARTIFACT = SpooledJsonArtifact("handle", 0)
+
+
+class StandIn:
+    """A service that has its editors' part loaded when it is told to."""
+
+    def __init__(self, _host: object, _configuration: object) -> None:
+        self.agents = self.editors = self
+        self.loading: asyncio.Future[None] | None = None
+
+    async def start(self) -> None:
+        self.loading = asyncio.get_running_loop().create_future()
+
+    def prepare(self) -> asyncio.Future[None]:
+        assert self.loading is not None
+        return self.loading
+
+    async def close(self) -> None:
+        return
+
+
+async def test_what_is_loaded_for_good_is_out_of_the_collectors_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    frozen: list[str] = []
+    monkeypatch.setattr(serving, "Service", StandIn)
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append("frozen"))
+    doors = await serving._open(cast("Any", None), load_configuration(tmp_path))
+    await asyncio.sleep(0)
+    assert frozen == [], "what editors need is still being loaded"
+    cast("Any", doors.editors).loading.set_result(None)
+    await asyncio.sleep(0)
+    assert frozen == ["frozen"]
+
+
+def answered(content: str) -> ToolAnswer:
+    result = Result("p-1", [], [], {}, [], [], [], [], True, False, False, [])
+    return ToolAnswer(result, content, {"stdout": content})
+
+
+class Sent:
+    """A channel that keeps what it was given."""
+
+    closed = False
+    pending_bytes = 0
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def send(self, payload: object) -> None:
+        assert isinstance(payload, bytes)
+        self.sent.append(payload)
+
+    def notify(self, method: str, params: object) -> None:
+        raise AssertionError(method)
+
+    async def drain(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+def test_a_heavy_reply_is_encoded_beforehand_and_reads_the_same():
+    answer = answered("words\n" * 20_000)
+    assert _weight(answer) == 2 * 120_000
+    encoded = _encoded_reply(answer, ARTIFACT, 2000)
+    assert isinstance(encoded, msgspec.Raw)
+    channel = Sent()
+    Answer(channel, "a" * 1000, "devtools/call").result(encoded)
+    (sent,) = channel.sent
+    assert json.loads(sent)["result"] == msgspec.to_builtins(render_answer(answer, ARTIFACT, inline_tokens=2000))
+
+
+def test_a_reply_that_fits_no_frame_is_left_for_the_answer_to_judge():
+    reply = _encoded_reply(answered("x" * (MAX_FRAME_BYTES // 2)), ARTIFACT, 2000)
+    assert isinstance(reply, dict)
