@@ -16,6 +16,8 @@ MAX_PATH_BYTES = 4095
 MAX_COMPONENT_BYTES = 255
 
 _DRIVE = re.compile(r"^[A-Za-z]:([/\\]|$)")
+_PLAIN = re.compile(r"(?:(?!\.{1,2}/)[A-Za-z0-9_.+-]+/)*(?!\.{1,2}\Z)[A-Za-z0-9_.+-]+")
+"""What nearly all paths look like: nothing in them has to be looked at any closer."""
 _DEVICE = re.compile(r"^[/\\]{2}[.?]([/\\]|$)")
 _REFUSED_IN_PATTERNS = re.compile(r"[?\[\]{}!]")
 
@@ -26,6 +28,12 @@ def relative_path(raw: str, root: str) -> str:
     Raises PolicyError: `malformed` for NUL, drives, devices, UNC and over-long names; `outsideRoot` for `~`,
     for `..` beyond the root and for absolute paths that are not under `root`. The root itself is `""`.
     """
+    if len(raw) <= MAX_COMPONENT_BYTES and _PLAIN.fullmatch(raw):
+        return raw
+    return _spelled_out(raw, root)
+
+
+def _spelled_out(raw: str, root: str) -> str:
     if "\0" in raw:
         raise PolicyError("a path cannot contain a NUL character; remove it", reason="malformed")
     shown = raw if len(raw) <= 200 else raw[:200] + "…"

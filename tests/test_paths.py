@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devtools_lsp.errors import BadArgumentError, PolicyError
-from devtools_lsp.paths import PathPattern, extension_of, is_pattern, parent_of, relative_path, segment_matches
+from devtools_lsp.paths import (
+    _PLAIN,
+    PathPattern,
+    _spelled_out,
+    extension_of,
+    is_pattern,
+    parent_of,
+    relative_path,
+    segment_matches,
+)
 
 SEEDED = settings(derandomize=True, deadline=None, max_examples=100)
 ROOT = "/srv/project"
@@ -39,6 +50,20 @@ def test_paths_become_root_relative(raw: str, path: str | None):
             relative_path(raw, ROOT)
     else:
         assert relative_path(raw, ROOT) == path
+
+
+@settings(SEEDED, max_examples=2000)
+@given(st.text(alphabet="ab.~/-:\\\0\n é", max_size=9) | st.from_regex(_PLAIN, fullmatch=True))
+def test_paths_that_are_taken_as_they_are_are_those_that_would_come_out_so(raw: str):
+    """The quick way says what the careful one says, refusals included."""
+
+    def outcome(judge: Callable[[str, str], str]) -> str:
+        try:
+            return judge(raw, ROOT)
+        except PolicyError as error:
+            return f"{error.reason}: {error.message}"
+
+    assert outcome(relative_path) == outcome(_spelled_out)
 
 
 @pytest.mark.parametrize(

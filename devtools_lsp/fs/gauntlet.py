@@ -170,9 +170,7 @@ class WriteGauntlet:
         if source is not None:
             self._judge_name(source, "delete")
         self._pass("policy", path)
-        if path == mutation.path and source == mutation.source:
-            return mutation
-        return replace(mutation, path=path, source=source)
+        return _named(mutation, path, source)
 
     def _judge_name(self, path: str, access: Access, *, directory: bool = False) -> None:
         if not path and access != "read":
@@ -203,7 +201,7 @@ class WriteGauntlet:
         witness = _Stages(self._on_stage, [mutation.path for mutation in entered])
         translate = self._translator.to_adapter
         translated = [
-            replace(mutation, path=translate(mutation.path), source=mutation.source and translate(mutation.source))
+            _named(mutation, translate(mutation.path), mutation.source and translate(mutation.source))
             for mutation in entered
         ]
         try:
@@ -347,6 +345,12 @@ def _report(mutations: Sequence[Mutation | None], landed: Landed) -> None:
     for mutation in mutations:
         if mutation is not None:
             landed(mutation)
+
+
+def _named(mutation: Mutation, path: str, source: str | None) -> Mutation:
+    if path == mutation.path and source == mutation.source:
+        return mutation
+    return replace(mutation, path=path, source=source)
 
 
 def _access(mutation: Mutation) -> Access:
