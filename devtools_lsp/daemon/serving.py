@@ -56,7 +56,7 @@ async def _open(host: Host, configuration: Configuration) -> Doors:
         await service.close()
         raise
     # What is loaded by then stays for good. The collector went over all of it now and then, which held the loop for
-    # longer than anything else does.
+    # longer than anything else does. Of a client that is here already it may keep a few objects, once.
     service.editors.prepare().add_done_callback(lambda _loaded: gc.freeze())
     return Doors(agents=service.agents, editors=service.editors, close=service.close)
 

@@ -181,9 +181,7 @@ class Guarded:
                     retry="afterCorrection",
                     paths=tuple(reversal.kept),
                 )
-            for mutation in files:
-                access: Access = "delete" if mutation.kind == "delete" else "restore" if mutation.restores else "write"
-                await parts.gauntlet.screen(mutation.path, access)
+            await parts.gauntlet.screen_many([(mutation.path, _access(mutation)) for mutation in files])
             require_clean_buffers(parts, "undo", paths)
             created = [m.path for m in reversal.mutations if m.kind == "write" and m.expect is None]
             decision, permit = await Asker(parts, caller.who, caller.signal).ask(
@@ -255,6 +253,10 @@ class Guarded:
     def _report_failure(self, caller: Caller, step: str, error: DevToolsError) -> None:
         if self._parts.observer is not None:
             self._parts.observer.failed(caller.who, error.step or step, error.code, error.paths or [])
+
+
+def _access(mutation: Mutation) -> Access:
+    return "delete" if mutation.kind == "delete" else "restore" if mutation.restores else "write"
 
 
 def written_of(mutations: Sequence[Mutation]) -> tuple[Written, ...]:

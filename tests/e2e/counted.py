@@ -23,6 +23,8 @@ def count_at_signal(report: Path) -> None:
     sink = report.open("a", buffering=1)
 
     def count(*_: object) -> None:
+        # What the daemon keeps from the collector is counted as well.
+        gc.unfreeze()
         gc.collect()
         blocks = sys.getallocatedblocks()
         tasks = sorted(task.get_name() for task in asyncio.all_tasks())
