@@ -260,18 +260,10 @@ class LocalFileSystem:
 
     async def _change(self, work: Callable[[], _T]) -> _T:
         """Run one change after the other, and wait for its end even if the caller is cancelled meanwhile."""
-        future = self._changer.submit(work)
-        cancelled: asyncio.CancelledError | None = None
-        while not future.done():
-            try:
-                await asyncio.shield(future)
-            except asyncio.CancelledError as error:
-                cancelled = error
-            except Exception:
-                break  # Raised below, from the future itself.
-        if cancelled is not None and future.exception() is None:
+        result, cancelled = await self._changer.finish(work)
+        if cancelled is not None:
             raise LandedThenCancelled from cancelled
-        return future.result()
+        return result
 
 
 class LandedThenCancelled(asyncio.CancelledError):

@@ -53,6 +53,44 @@ class Workers:
         self._queue.put(job)
         return future
 
+    async def finish(self, work: Callable[[], _T]) -> tuple[_T, asyncio.CancelledError | None]:
+        """Run `work` and wait for its end, also when the caller is cancelled meanwhile: that is returned beside it.
+
+        Raises what `work` raises, and RuntimeError when closed.
+        """
+        if self._closed:
+            raise RuntimeError("the file system was closed")
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] | None = None
+        results: list[_T] = []
+        faults: list[BaseException] = []
+
+        def wake() -> None:
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+        def job() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:
+                faults.append(error)
+            with contextlib.suppress(RuntimeError):
+                # The loop was closed meanwhile, so nobody waits for the answer.
+                loop.call_soon_threadsafe(wake)
+
+        self._queue.put(job)
+        cancelled: asyncio.CancelledError | None = None
+        while not (results or faults):
+            # A future that is awaited directly costs a turn of the loop less than one behind a shield.
+            waiter = loop.create_future()
+            try:
+                await waiter
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if faults:
+            raise faults[0]
+        return results[0], cancelled
+
     def post(self, work: Callable[[], None]) -> None:
         """Run `work` some time; nobody waits for it, and it must not raise."""
         if not self._closed:
