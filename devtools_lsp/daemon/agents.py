@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.doors import CallScope, Host, Peer
 from devtools_lsp.errors import PolicyError
 from devtools_lsp.pipeline.guarded import Caller
-from devtools_lsp.pipeline.off_loop import ENTRY, SMALL
+from devtools_lsp.pipeline.off_loop import ENTRY, SMALL, off_loop
 from devtools_lsp.pipeline.pipeline import new_plan_id
 from devtools_lsp.ports import Edited, PlanIdentity
 from devtools_lsp.wire.framing import MAX_FRAME_BYTES
@@ -55,6 +55,8 @@ class _Asked:
     params: msgspec.Raw
     call: CallScope
 
+
+Params = TypeVar("Params")
 
 Handler = Callable[[_Asked], Awaitable[object]]
 
@@ -141,7 +143,7 @@ class AgentDesk:
         return {"tools": self._app.tools(wanted or _surface(asked.peer)).to_wire()}
 
     async def _call(self, asked: _Asked) -> object:
-        wanted = decode_params(asked.params, CallParams)
+        wanted = await _decoded(asked.params, CallParams)
         surface = wanted.surface or _surface(asked.peer)
 
         async def work(plan: str) -> ToolAnswer:
@@ -152,7 +154,7 @@ class AgentDesk:
         return await self._run(asked.call, work)
 
     async def _ops(self, asked: _Asked) -> object:
-        wanted = decode_params(asked.params, OpsParams)
+        wanted = await _decoded(asked.params, OpsParams)
 
         async def work(plan: str) -> ToolAnswer:
             result = await self._app.pipeline.ops(
@@ -211,7 +213,14 @@ class AgentDesk:
             self._approvals.attach(view, decides=True)
             view.caught_up()
             return {"items": items}
-        return {"items": list_to_wire(self._approvals.items())}
+        items = self._approvals.items()
+        if asked.peer.role == "editor" or asked.peer in self._watching:
+            # Whoever is told what changes is given the list before anything else can change.
+            return {"items": list_to_wire(items)}
+        listed = await off_loop(
+            sum(approval.weight for approval in items), lambda: msgspec.Raw(encode(list_to_wire(items)))
+        )
+        return {"items": listed}
 
     async def _decide(self, asked: _Asked) -> object:
         wanted = decode_params(asked.params, DecideParams)
@@ -281,6 +290,10 @@ class TerminalView:
         """It ended."""
         del approval
         self._peer.channel.notify(RESOLVED, resolution)
+
+
+async def _decoded(params: msgspec.Raw, kind: type[Params]) -> Params:
+    return await off_loop(len(memoryview(params)), lambda: decode_params(params, kind))
 
 
 def _weight(answer: ToolAnswer) -> int:

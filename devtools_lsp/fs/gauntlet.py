@@ -40,6 +40,9 @@ STAGES: tuple[Stage, ...] = (
 
 _OF_DIRECTORIES = ("mkdir", "rmdir")
 
+_JUDGED_AT_ONCE = 100
+"""Paths that are judged by name on the loop: some 10 microseconds each."""
+
 OnStage = Callable[[Stage, str], None]
 Landed = Callable[[Mutation], None]
 
@@ -100,11 +103,10 @@ class WriteGauntlet:
     async def _look(self, raws: Sequence[tuple[str, Access]]) -> tuple[list[str], dict[str, FileStat | None]]:
         """The paths, and what was seen of them on the way: on the local file system what each is."""
         looked: dict[str, FileStat | None] = {}
-        ends: list[tuple[str, Access]] = []
-        for raw, access in raws:
-            path = self.lexical(raw)
-            self._judge_name(path, access)
-            ends.append((path, access))
+        if len(raws) <= _JUDGED_AT_ONCE:
+            ends = self._judged_by_name(raws)
+        else:
+            ends = await asyncio.to_thread(self._judged_by_name, raws)
         below: list[tuple[str, Access]] = [(path, access) for path, access in ends if path]
         if self._local is not None:
             with self._adapter.errors("look at", below[0][0] if below else ""):
@@ -124,6 +126,15 @@ class WriteGauntlet:
             if access != "read" and is_pyproject(path):
                 self._required_policy(path).judge_content(path, [await self._adapter.read(path)])
         return [path for path, _ in ends], looked
+
+    def _judged_by_name(self, raws: Sequence[tuple[str, Access]]) -> list[tuple[str, Access]]:
+        """Stages 2 to 5, by name: the paths, root-relative."""
+        ends: list[tuple[str, Access]] = []
+        for raw, access in raws:
+            path = self.lexical(raw)
+            self._judge_name(path, access)
+            ends.append((path, access))
+        return ends
 
     def judge_text(self, path: str, text: str) -> None:
         """What a path would hold, judged before the gate is asked; raises PolicyError."""

@@ -309,9 +309,9 @@ def decode_params(params: msgspec.Raw | msgspec.UnsetType, kind: type[P]) -> P:
 
     Raises InvalidParamsError, which names the field, or RpcError -32700 when the text inside is not JSON.
     """
-    raw = b"{}" if isinstance(params, msgspec.UnsetType) else bytes(params)
-    if raw in (b"null", b""):
-        raw = b"{}"
+    raw = memoryview(b"" if isinstance(params, msgspec.UnsetType) else params)
+    if bytes(raw[:5]) in (b"null", b""):
+        raw = memoryview(b"{}")
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
