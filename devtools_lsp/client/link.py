@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import logging
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -90,29 +91,33 @@ class _Call:
             self.answer.set_result(answer)
 
 
-class Link(asyncio.Protocol):
-    """One connection. Requests may run at the same time and be answered in any order.
+class Link(ABC):
+    """Requests to one daemon. They may run at the same time and be answered in any order.
 
-    Whatever arrives is dealt with where it arrives: an agent's call waits for it, so no task stands in between.
+    Whoever makes one says how a message goes out (`write`, `hang_up`) and hands on what comes back (`receive`, `lose`).
     """
+
+    room: asyncio.Future[None] | None = None
+    """Set while requests have to wait before they count as sent; done when there is room again."""
 
     def __init__(self, on_notification: NotificationCallback | None = None) -> None:
         self._on_notification = on_notification
-        self._decoder = FrameDecoder()
         self._ids = itertools.count(1)
         self._calls: dict[int, _Call] = {}
         self._why_lost: str | None = None
-        loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[None] = loop.create_future()
-        self._closed: asyncio.Future[None] = loop.create_future()
-        self._room: asyncio.Future[None] | None = None
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    @classmethod
-    async def over(cls, connection: socket.socket, on_notification: NotificationCallback | None = None) -> Link:
-        """The link over a connected socket, which it then owns."""
-        loop = asyncio.get_running_loop()
-        _, link = await loop.create_unix_connection(lambda: cls(on_notification), sock=connection)
-        return link
+    @abstractmethod
+    def write(self, message: Request | Notification) -> None:
+        """Send one message, without waiting. Raises DevToolsError when it cannot be sent."""
+
+    @abstractmethod
+    def hang_up(self) -> None:
+        """Nothing more is sent or received."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Disconnect; what still runs for us is cancelled in the daemon."""
 
     async def request(
         self,
@@ -137,13 +142,13 @@ class Link(asyncio.Protocol):
         call = self._calls[request_id] = _Call(progress)
         unsubscribe: Callable[[], None] | None = None
         try:
-            self._write(Request(id=request_id, method=method, params=params))
+            self.write(Request(id=request_id, method=method, params=params))
             why = f"{method} took longer than {timeout_s:g} s"
             call.timer = asyncio.get_running_loop().call_later(timeout_s, self._is_overdue, request_id, call, why)
             if signal is not None:
                 unsubscribe = signal.subscribe(lambda: self._stop(request_id, call))
-            if self._room is not None:
-                await asyncio.wait({self._room, call.answer}, return_when=asyncio.FIRST_COMPLETED)
+            if self.room is not None:
+                await asyncio.wait({self.room, call.answer}, return_when=asyncio.FIRST_COMPLETED)
             answer = await call.answer
         except DevToolsError as error:
             if call.overdue is None:
@@ -178,13 +183,6 @@ class Link(asyncio.Protocol):
         await asyncio.wait([self._ended])
         return _connection_lost(self._why_lost or "it ended")
 
-    async def close(self) -> None:
-        """Disconnect; what still runs for us is cancelled in the daemon."""
-        self._lose("the client was closed")
-        await asyncio.wait([self._closed], timeout=_CLOSE_S)
-        if not self._closed.done():
-            self._transport.abort()
-
     # -- stopping ------------------------------------------------------------------------------------------------
 
     def _is_overdue(self, request_id: int, call: _Call, why: str) -> None:
@@ -200,56 +198,12 @@ class Link(asyncio.Protocol):
 
     def _cancel(self, request_id: int) -> None:
         if self._why_lost is None:
-            self._write(Notification(method="$/cancelRequest", params={"id": request_id}))
-
-    # -- asyncio.Protocol ----------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport."""
-        self._transport = cast("asyncio.Transport", transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, whoever ended it."""
-        self._lose(f"{type(exc).__name__}: {exc}" if exc is not None else "the daemon closed it")
-        if not self._closed.done():
-            self._closed.set_result(None)
-
-    def pause_writing(self) -> None:
-        """Requests wait from now on, until there is room."""
-        self._room = asyncio.get_running_loop().create_future()
-
-    def resume_writing(self) -> None:
-        """There is room again."""
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
-        self._room = None
-
-    def data_received(self, data: bytes) -> None:
-        """Deal with every frame that is complete now."""
-        self._decoder.feed(data)
-        try:
-            while self._why_lost is None and (item := self._decoder.next()) is not None:
-                if isinstance(item, Fault):
-                    self._lose(f"the daemon sent something else than frames: {item.message}")
-                    return
-                self._receive(decode_incoming(item))
-        except (UnusableMessageError, msgspec.DecodeError) as error:
-            self._lose(f"{type(error).__name__}: {error}")
-        except Exception as error:
-            _log.exception("the client failed to read")
-            self._lose(f"{type(error).__name__}: {error}")
+            self.write(Notification(method="$/cancelRequest", params={"id": request_id}))
 
     # -- messages ------------------------------------------------------------------------------------------------
 
-    def _write(self, message: object) -> None:
-        try:
-            self._transport.write(encode_frame(encode(message)))
-        except FrameTooLargeError as error:
-            raise WorkspaceBoundsError(f"the request is too large: {error}") from None
-        except (TypeError, ValueError) as error:
-            raise BadArgumentError(f"the request cannot be sent: {error}", reason="malformed") from None
-
-    def _receive(self, message: Incoming) -> None:
+    def receive(self, message: Incoming) -> None:
+        """Take one message of the daemon: an answer, progress, another notification."""
         if isinstance(message.method, str):
             if message.id is msgspec.UNSET:
                 self._receive_notification(message.method, message.params)
@@ -275,15 +229,91 @@ class Link(asyncio.Protocol):
             # A callback of the embedder must not end the connection for its other calls.
             _log.exception("the callback for %s failed", method)
 
-    def _lose(self, why: str) -> None:
-        """Fail everything that waits, at once; the first reason is the one that is told."""
+    def lose(self, why: str) -> None:
+        """The connection is over: everything that waits fails at once. The first reason is the one that is told."""
         if self._why_lost is not None:
             return
         self._why_lost = why
         self._ended.set_result(None)
-        self._transport.close()
+        self.hang_up()
         for call in self._calls.values():
             call.settle(_connection_lost(why))
+
+
+class SocketLink(Link, asyncio.Protocol):
+    """A link over the daemon's socket.
+
+    Whatever arrives is dealt with where it arrives: an agent's call waits for it, so no task stands in between.
+    """
+
+    def __init__(self, on_notification: NotificationCallback | None = None) -> None:
+        super().__init__(on_notification)
+        self._decoder = FrameDecoder()
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def over(cls, connection: socket.socket, on_notification: NotificationCallback | None = None) -> SocketLink:
+        """The link over a connected socket, which it then owns."""
+        loop = asyncio.get_running_loop()
+        _, link = await loop.create_unix_connection(lambda: cls(on_notification), sock=connection)
+        return link
+
+    def write(self, message: Request | Notification) -> None:
+        """Send one message."""
+        try:
+            self._transport.write(encode_frame(encode(message)))
+        except FrameTooLargeError as error:
+            raise WorkspaceBoundsError(f"the request is too large: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise BadArgumentError(f"the request cannot be sent: {error}", reason="malformed") from None
+
+    def hang_up(self) -> None:
+        """Send what was given to the transport, and end."""
+        self._transport.close()
+
+    async def close(self) -> None:
+        """Disconnect; what still runs for us is cancelled in the daemon."""
+        self.lose("the client was closed")
+        await asyncio.wait([self._closed], timeout=_CLOSE_S)
+        if not self._closed.done():
+            self._transport.abort()
+
+    # -- asyncio.Protocol ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, whoever ended it."""
+        self.lose(f"{type(exc).__name__}: {exc}" if exc is not None else "the daemon closed it")
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """Requests wait from now on, until there is room."""
+        self.room = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        if self.room is not None and not self.room.done():
+            self.room.set_result(None)
+        self.room = None
+
+    def data_received(self, data: bytes) -> None:
+        """Deal with every frame that is complete now."""
+        self._decoder.feed(data)
+        try:
+            while self._why_lost is None and (item := self._decoder.next()) is not None:
+                if isinstance(item, Fault):
+                    self.lose(f"the daemon sent something else than frames: {item.message}")
+                    return
+                self.receive(decode_incoming(item))
+        except (UnusableMessageError, msgspec.DecodeError) as error:
+            self.lose(f"{type(error).__name__}: {error}")
+        except Exception as error:
+            _log.exception("the client failed to read")
+            self.lose(f"{type(error).__name__}: {error}")
 
 
 def _connection_lost(why: str) -> ConnectionLostError:

@@ -17,6 +17,7 @@ from devtools_lsp.client.link import (
     NotificationCallback,
     ProgressCallback,
     ProtocolError,
+    SocketLink,
 )
 from devtools_lsp.errors import ConflictError, StepFailedError
 from devtools_lsp.ports import Cancellation
@@ -66,7 +67,7 @@ async def connect(
     else:
         chosen = discovery.find_root(Path.cwd()) if root is None else discovery.checked_root(root)
         connection = await asyncio.to_thread(discovery.connect_or_start, chosen, start=start, timeout_s=timeout_s)
-    client = Client(await Link.over(connection, on_notification))
+    client = Client(await SocketLink.over(connection, on_notification))
     try:
         await client.introduce(name=name, version=version, role=role, surface=surface, session=session)
         if chosen is not None and client.server.root != str(chosen):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from devtools_lsp import discovery
-from devtools_lsp.client.link import Link
+from devtools_lsp.client.link import SocketLink
 from devtools_lsp.errors import DevToolsError, WaitTimeoutError
 
 _ANSWER_S = 5.0
@@ -36,7 +36,7 @@ async def stop_daemon(root: Path | str, *, timeout_s: float = 30.0) -> Stopped:
             return "notRunning"
     else:
         pid = discovery.peer_credentials(connection)[0] or discovery.lock_holder(lock) or 0
-        link = await Link.over(connection)
+        link = await SocketLink.over(connection)
         with contextlib.suppress(DevToolsError, TimeoutError):
             # What is waited for is the end, not the answer; a timeout of our own does not wait for a cancellation.
             async with asyncio.timeout(min(timeout_s, _ANSWER_S)):
