@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from devtools_lsp import discovery
-from devtools_lsp.daemon.connection import CallScope, Channel, Doors, Host, Peer
+from devtools_lsp.daemon.doors import CallScope, Channel, Doors, Host, Peer
 from devtools_lsp.daemon.lifecycle import LifeBounds, serve
 from devtools_lsp.errors import BadArgumentError, CallCancelledError
 from devtools_lsp.wire.messages import (

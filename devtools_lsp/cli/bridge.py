@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Annotated, Literal
 
 import typer
 
 from devtools_lsp import discovery
-from devtools_lsp.cli.options import RootOption, SessionOption, checked_root, refuse, run
+from devtools_lsp.cli.options import EXIT_INTERRUPTED, RootOption, SessionOption, checked_root, refuse
 from devtools_lsp.errors import DevToolsError
 
 
@@ -30,13 +29,20 @@ def mcp(
     Ends when stdin closes; exit code 2 when the root or the installation is not fit.
     """
     found = checked_root(root)
-    logging.basicConfig(level=logging.WARNING, format="devtools-lsp mcp: %(message)s")
     try:
         # A place that no socket can have is told now; what a person may mend meanwhile is told with each call.
         discovery.socket_path(found)
         discovery.state_directory(found)
     except DevToolsError as error:
         refuse(error)
-    from devtools_lsp.mcp_bridge import serve_mcp
+    from devtools_lsp.mcp_bridge import require_sdk
+    from devtools_lsp.mcp_bridge.proxy import Proxy
 
-    run(serve_mcp(found, surface=surface, session=session))
+    try:
+        require_sdk()
+        code = Proxy(found, surface, session).run()
+    except DevToolsError as error:
+        refuse(error)
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    raise typer.Exit(code)

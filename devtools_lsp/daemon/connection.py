@@ -1,9 +1,10 @@
 """One accepted connection: bytes in, messages judged, the role fixed, every request answered exactly once.
 
 The first request fixes the role (SPEC 8.0.3). An agent's or terminal's `devtools/*` requests run as `Calls`;
-an editor's LSP messages go to its session, and its `devtools/*` requests run as `Calls` as well. Everything
-that is wrong with a frame or a message is answered here with the standard codes. Knows nothing of what any
-method does, and touches no other connection.
+an editor's LSP messages go to its session, and its `devtools/*` requests run as `Calls` as well; after
+`devtools/mcp` every message is an MCP client's and goes to its session. Everything that is wrong with a frame or a
+message is answered here with the standard codes. Knows nothing of what any method does, and touches no other
+connection.
 """
 
 from __future__ import annotations
@@ -19,21 +20,12 @@ from typing import Any
 
 import msgspec
 
+from devtools_lsp import __version__
 from devtools_lsp.daemon.calls import Answer, CallBounds, Calls, internal_error
 from devtools_lsp.daemon.channel import ABORT_BYTES, HIGH_WATER_BYTES, STALL_S, StreamChannel
-from devtools_lsp.daemon.doors import (
-    AgentDoor,
-    Build,
-    CallScope,
-    Channel,
-    Doors,
-    EditorDoor,
-    EditorSession,
-    Host,
-    Peer,
-    PeerRole,
-)
+from devtools_lsp.daemon.doors import Doors, EditorSession, Peer
 from devtools_lsp.daemon.introduction import editor_peer, introduced_peer, unnamed_peer
+from devtools_lsp.daemon.mcp import McpClient
 from devtools_lsp.errors import DevToolsError
 from devtools_lsp.wire.framing import Fault, FrameDecoder
 from devtools_lsp.wire.messages import (
@@ -44,6 +36,7 @@ from devtools_lsp.wire.messages import (
     ErrorAnswer,
     Incoming,
     InvalidParamsError,
+    McpParams,
     MethodNotFoundError,
     RequestId,
     RpcError,
@@ -53,21 +46,6 @@ from devtools_lsp.wire.messages import (
     encode,
     error_object,
 )
-
-__all__ = [
-    "AgentDoor",
-    "Build",
-    "CallScope",
-    "Channel",
-    "Connection",
-    "ConnectionBounds",
-    "Doors",
-    "EditorDoor",
-    "EditorSession",
-    "Host",
-    "Peer",
-    "PeerRole",
-]
 
 _log = logging.getLogger(__name__)
 
@@ -118,14 +96,17 @@ class Connection:
         self._attached = False
         self._calls: Calls | None = None
         self._session: EditorSession | None = None
+        self._mcp: McpClient | None = None
         self._started = time.monotonic()
         self._end_reason = "the client disconnected"
         self._reading: asyncio.Task[None] | None = None
 
     @property
-    def peer(self) -> Peer | None:
-        """Who it is, once the first request told."""
-        return self._peer
+    def peers(self) -> list[Peer]:
+        """Who it is, once the first request told; an MCP client may speak for several."""
+        if self._mcp is not None:
+            return self._mcp.peers()
+        return [self._peer] if self._peer is not None else []
 
     @property
     def age_s(self) -> float:
@@ -217,6 +198,9 @@ class Connection:
     # -- messages ------------------------------------------------------------------------------------------------
 
     async def _receive(self, body: bytes) -> None:
+        if self._mcp is not None:
+            await self._mcp.receive(body)
+            return
         try:
             message = decode_incoming(body)
         except UnusableMessageError as error:
@@ -279,6 +263,8 @@ class Connection:
         elif method == "initialize":
             await self._introduce_editor(message)
             await self._to_session(body)
+        elif method == "devtools/mcp":
+            await self._introduce_mcp(request_id, message)
         elif method.startswith("devtools/"):
             calls = self._calls
             if calls is None:
@@ -347,6 +333,19 @@ class Connection:
         self._fix_role(peer)
         self._session = session
 
+    async def _introduce_mcp(self, request_id: RequestId, message: Incoming) -> None:
+        self._require_no_role()
+        bounds = self._bounds
+        self._mcp = await McpClient.open(
+            self._doors.agents,
+            self._channel,
+            self._identity,
+            decode_params(message.params, McpParams),
+            bounds=bounds.calls,
+            close_s=bounds.close_s,
+        )
+        Answer(self._channel, request_id, "devtools/mcp").result({"server": "devtools-lsp", "version": __version__})
+
     async def _attach(self) -> object:
         """Tell the agents' door of this peer, once; its result is the answer to an introduction."""
         if self._attached or self._peer is None:
@@ -361,6 +360,8 @@ class Connection:
     async def _end(self) -> None:
         # Whoever is leaving does not count any more, while what it began is still being ended.
         peer, self._peer = self._peer, None
+        if self._mcp is not None:
+            await self._mcp.end(self._end_reason)
         if self._session is not None:
             self._session.leaving()
         if self._calls is not None:

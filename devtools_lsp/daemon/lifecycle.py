@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devtools_lsp import discovery
-from devtools_lsp.daemon.connection import Build, Connection, ConnectionBounds, Doors, Peer
+from devtools_lsp.daemon.connection import Connection, ConnectionBounds
+from devtools_lsp.daemon.doors import Build, Doors, Peer
 from devtools_lsp.errors import ConflictError, InvalidConfigError, PolicyError, WaitTimeoutError
 from devtools_lsp.ports import Cancellation
 
@@ -113,7 +114,7 @@ class Daemon:
 
     def peers(self) -> Sequence[Peer]:
         """Everybody who is connected and has a role."""
-        return [connection.peer for connection in self._connections if connection.peer is not None]
+        return [peer for connection in self._connections for peer in connection.peers]
 
     def stop(self, reason: str) -> None:
         """Begin the graceful end; later calls change nothing."""
@@ -254,7 +255,7 @@ class Daemon:
 
     def _has_clients(self) -> bool:
         """Whether anybody is here: who has said nothing for long does not count."""
-        return any(c.peer is not None or c.age_s < self._bounds.greeting_s for c in self._connections)
+        return any(c.peers or c.age_s < self._bounds.greeting_s for c in self._connections)
 
     async def _nobody_comes_at_the_last_moment(self) -> bool:
         """Move the socket out of sight, and see whether somebody had already connected: it is put back then."""

@@ -1,39 +1,34 @@
-"""JSON-RPC on stdin and stdout for the MCP SDK: its `Dispatcher` protocol, one message a line.
+"""JSON-RPC for the MCP SDK, between one client's messages and the SDK's handlers.
 
-The SDK's own dispatcher passes each message through two queues and a task group of its own, which costs an edit more
-than everything else that the bridge does. Owns ids, who is being answered, cancellation and the order of the
-introduction; methods and params are the SDK's to judge. Nothing is ever asked of the client: only told.
+The SDK's own dispatcher passes each message through two queues and a task group, which costs an edit more than
+everything else about MCP. Owns ids, who is being answered, cancellation and the order of the introduction; methods and
+params are the SDK's to judge. Nothing is ever asked of the client: only told.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import anyio
-import anyio.abc
 import mcp_types as types
 import msgspec
 from mcp.shared.dispatcher import (
     CallOptions,
     OnNotify,
-    OnNotifyIntercept,
     OnRequest,
     as_request_id,
     coerce_request_id,
-    run_notify_intercept,
 )
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
 from mcp.shared.transport_context import TransportContext
 
-from devtools_lsp.mcp_bridge.stdio import MAX_LINE_BYTES, LineReader, LineWriter
 from devtools_lsp.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
-    PARSE_ERROR,
     ErrorAnswer,
     ErrorObject,
     Incoming,
@@ -59,7 +54,7 @@ class Asked:
     message_metadata = None
 
     def __init__(
-        self, dispatcher: StdioDispatcher, request_id: RequestId | None, params: Mapping[str, Any] | None
+        self, dispatcher: MessageDispatcher, request_id: RequestId | None, params: Mapping[str, Any] | None
     ) -> None:
         self._dispatcher = dispatcher
         self._params = params
@@ -108,41 +103,34 @@ class Asked:
         await self.notify("notifications/progress", {name: value for name, value in known.items() if value is not None})
 
 
-class StdioDispatcher:
-    """One client over a pair of descriptors. `run` once."""
+class MessageDispatcher:
+    """One client, behind whoever hands on its messages (`receive`) and takes ours (`send`, which must not wait).
 
-    def __init__(self, incoming: int, outgoing: int) -> None:
-        self._reader = LineReader(incoming, self._receive)
-        self._writer = LineWriter(outgoing)
+    `send` raises FrameTooLargeError for what it cannot take; `room` waits for a client that reads slowly. `serve` comes
+    before the first message.
+    """
+
+    def __init__(self, send: Callable[[bytes], None], room: Callable[[], Awaitable[None]]) -> None:
+        self._send = send
+        self._room = room
         self._handled: dict[RequestId, Asked] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._introduction: asyncio.Task[None] | None = None
         self._closed = False
         self._on_request: OnRequest | None = None
         self._on_notify: OnNotify | None = None
-        self._intercept: OnNotifyIntercept | None = None
 
-    async def run(
-        self,
-        on_request: OnRequest,
-        on_notify: OnNotify,
-        on_notify_intercept: OnNotifyIntercept | None = None,
-        *,
-        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Serve until the input ends; what is still being handled then is cancelled, and answered as such."""
-        self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
-        try:
-            task_status.started()
-            self._reader.resume()
-            await self._reader.ended
-        finally:
-            self._closed = True
-            self._reader.close()
-            for task in self._tasks:
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
-            await self._writer.close()
+    def serve(self, on_request: OnRequest, on_notify: OnNotify) -> None:
+        """Say who handles what arrives."""
+        self._on_request, self._on_notify = on_request, on_notify
+
+    async def close(self) -> None:
+        """Nothing more arrives: what is still handled is cancelled, and answered as such."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Tell the client something; after the end it is dropped."""
@@ -150,7 +138,7 @@ class StdioDispatcher:
         if self._closed:
             return
         self._write(Notification(method=method, params=msgspec.UNSET if params is None else params))
-        await self._writer.room()
+        await self._room()
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -161,12 +149,13 @@ class StdioDispatcher:
 
     # -- what arrives --------------------------------------------------------------------------------------------
 
-    def _receive(self, line: bytes | None) -> None:
-        if line is None:
-            self._refuse(None, PARSE_ERROR, f"the line is longer than {MAX_LINE_BYTES:,} bytes")
-            return
+    async def receive(self, body: bytes) -> None:
+        """One message of the client. Waits only while the client is being introduced: what follows meets that."""
+        if self._introduction is not None:
+            await asyncio.wait([self._introduction])
+            self._introduction = None
         try:
-            message = decode_incoming(line)
+            message = decode_incoming(body)
         except UnusableMessageError as error:
             self._refuse(error.request_id, error.code, error.message)
             return
@@ -188,10 +177,9 @@ class StdioDispatcher:
         asked = Asked(self, request_id, params)
         self._handled[coerce_request_id(request_id)] = asked
         asked.task = self._start(self._answer(asked, request_id, method, params), method)
+        asked.task.add_done_callback(lambda _: self._forget(asked, request_id))
         if method == "initialize":
-            # A client may send its next request before the answer; that one meets an introduced connection.
-            self._reader.pause()
-            asked.task.add_done_callback(lambda _: self._closed or self._reader.resume())
+            self._introduction = asked.task
 
     def _receive_notification(self, method: str, params: dict[str, Any] | None) -> None:
         if method == "notifications/cancelled":
@@ -199,8 +187,7 @@ class StdioDispatcher:
             asked = None if request_id is None else self._handled.get(coerce_request_id(request_id))
             if asked is not None:
                 asked.cancel()
-        if not run_notify_intercept(self._intercept, method, params):
-            self._start(self._hear(method, params), method)
+        self._start(self._hear(method, params), method)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -224,32 +211,34 @@ class StdioDispatcher:
         try:
             answer = ResultAnswer(id=request_id, result=await self._on_request(asked, method, params))
         except asyncio.CancelledError:
-            if asked.unwanted:
-                return
             answer = ErrorAnswer(id=request_id, error=_CLOSED)
         except Exception as error:
             answer = ErrorAnswer(id=request_id, error=_error_of(error, method))
-        finally:
-            asked.over = True
-            key = coerce_request_id(request_id)
-            if self._handled.get(key) is asked:
-                del self._handled[key]
+        asked.over = True
         if not asked.unwanted:
             self._write(answer)
-            await self._writer.room()
+            await self._room()
+
+    def _forget(self, asked: Asked, request_id: RequestId) -> None:
+        if not asked.over and not asked.unwanted:
+            # Cancelled before it began.
+            self._write(ErrorAnswer(id=request_id, error=_CLOSED))
+        asked.over = True
+        key = coerce_request_id(request_id)
+        if self._handled.get(key) is asked:
+            del self._handled[key]
 
     def _refuse(self, request_id: RequestId | None, code: int, message: str) -> None:
         self._write(ErrorAnswer(id=request_id, error=ErrorObject(code, message)))
 
     def _write(self, message: ResultAnswer | ErrorAnswer | Notification) -> None:
         try:
-            line = encode(message)
+            self._send(encode(message))
         except (TypeError, ValueError) as error:
-            if not isinstance(message, ResultAnswer):
-                raise
-            _log.exception("a result cannot be told")
-            line = encode(ErrorAnswer(id=message.id, error=ErrorObject(INTERNAL_ERROR, f"no JSON: {error}")))
-        self._writer.write(line)
+            # It is no JSON, or too large for a frame; a notification is dropped for that, an answer is not.
+            _log.warning("something cannot be told to an MCP client: %s", error)
+            if isinstance(message, ResultAnswer):
+                self._write(ErrorAnswer(id=message.id, error=ErrorObject(INTERNAL_ERROR, f"no answer: {error}")))
 
 
 def _params_of(message: Incoming) -> dict[str, Any] | None:

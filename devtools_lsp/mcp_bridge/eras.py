@@ -27,12 +27,11 @@ Context = DispatchContext[TransportContext]
 class Eras:
     """The SDK's server for one client, whichever way it speaks. `on_request` and `on_notify` are for a dispatcher."""
 
-    def __init__(self, server: Server[Any], outbound: Outbound, options: InitializationOptions, state: Any) -> None:
+    def __init__(self, server: Server[Any], outbound: Outbound, options: InitializationOptions) -> None:
         self._server = server
-        self._state = state
         self._told = NotifyOnlyOutbound(outbound)
         self._connection = Connection.for_loop(outbound)
-        self._handshake = ServerRunner(server, self._connection, state, init_options=options)
+        self._handshake = ServerRunner(server, self._connection, None, init_options=options)
         self._modern: bool | None = None
 
     async def on_request(self, context: Context, method: str, params: Params) -> dict[str, Any]:
@@ -57,7 +56,7 @@ class Eras:
         # A notification carries no envelope, and nothing in one depends on the revision.
         connection = Connection.from_envelope(LATEST_MODERN_VERSION, None, None, outbound=self._told)
         try:
-            await ServerRunner(self._server, connection, self._state).on_notify(context, method, params)
+            await ServerRunner(self._server, connection, None).on_notify(context, method, params)
         finally:
             await aclose_shielded(connection)
 
@@ -78,7 +77,7 @@ class Eras:
         connection = Connection.from_envelope(
             route.protocol_version, route.client_info, route.client_capabilities, outbound=self._told
         )
-        return await serve_one(self._server, context, method, params, connection=connection, lifespan_state=self._state)
+        return await serve_one(self._server, context, method, params, connection=connection, lifespan_state=None)
 
 
 def _has_envelope(params: Params) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import mcp_types as types
@@ -24,11 +24,10 @@ from devtools_lsp import __version__
 from devtools_lsp.agent.render import refusal_text
 from devtools_lsp.errors import DevToolsError
 from devtools_lsp.mcp_bridge import words
-from devtools_lsp.mcp_bridge.dispatcher import StdioDispatcher
+from devtools_lsp.mcp_bridge.dispatcher import MessageDispatcher
 from devtools_lsp.mcp_bridge.eras import Eras
 from devtools_lsp.mcp_bridge.progress import ProgressRelay
-from devtools_lsp.mcp_bridge.stdio import private_stdio
-from devtools_lsp.mcp_bridge.upstream import Upstream
+from devtools_lsp.mcp_bridge.upstream import Connect, Upstream
 from devtools_lsp.mcp_bridge.words import Agent
 from devtools_lsp.wire.messages import Surface
 
@@ -44,8 +43,8 @@ Context = ServerRequestContext[Any, Any]
 class Bridge:
     """One MCP client's session over one root."""
 
-    def __init__(self, root: Path, surface: Surface, session: str | None) -> None:
-        self._upstream = Upstream(root, surface, session, self._tools_changed)
+    def __init__(self, connect: Connect, surface: Surface, session: str | None) -> None:
+        self._upstream = Upstream(connect, surface, session, self._tools_changed)
         self._artifacts: deque[tuple[str, str, int]] = deque(maxlen=LISTED_ARTIFACTS)
         self._agent = words.agent(None, None)
         self._handshake: ServerSession | None = None
@@ -91,7 +90,7 @@ class Bridge:
             client = await self._upstream.client(agent)
             tools = await self._upstream.tools(agent)
         except DevToolsError as error:
-            _log.error("%s", error.message)
+            _log.info("an MCP client was refused: %s", error.message)
             raise MCPError(types.INTERNAL_ERROR, error.message, error.to_wire()) from error
         gate: Any = client.server.gate
         mode = gate.get("mode") if isinstance(gate, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] -- another version's JSON
@@ -204,16 +203,37 @@ class Bridge:
         return types.ReadResourceResult(contents=[text])
 
 
-async def serve(root: Path, surface: Surface, session: str | None) -> None:
-    """Serve until stdin ends. Nothing but MCP is written to stdout; what is to be said goes to standard error."""
-    bridge = Bridge(root, surface, session)
+class Session:
+    """One MCP client's session; implements `doors.McpSession`."""
+
+    def __init__(self, bridge: Bridge, dispatcher: MessageDispatcher, eras: Eras) -> None:
+        self._bridge = bridge
+        self._dispatcher = dispatcher
+        self._eras = eras
+
+    async def receive(self, body: bytes) -> None:
+        """One message of the client."""
+        await self._dispatcher.receive(body)
+
+    async def closed(self) -> None:
+        """The client is gone: cancel what runs."""
+        await self._dispatcher.close()
+        await self._eras.close()
+        await self._bridge.close()
+
+
+def open_session(
+    connect: Connect,
+    send: Callable[[bytes], None],
+    room: Callable[[], Awaitable[None]],
+    *,
+    surface: Surface,
+    session: str | None,
+) -> Session:
+    """A session whose messages go out through `send` and `room`, as `MessageDispatcher` says."""
+    bridge = Bridge(connect, surface, session)
     options = bridge.server.create_initialization_options(NotificationOptions(tools_changed=True))
-    with private_stdio() as (incoming, outgoing):
-        async with bridge.server.lifespan(bridge.server) as state:
-            dispatcher = StdioDispatcher(incoming, outgoing)
-            eras = Eras(bridge.server, dispatcher, options, state)
-            try:
-                await dispatcher.run(eras.on_request, eras.on_notify)
-            finally:
-                await eras.close()
-                await bridge.close()
+    dispatcher = MessageDispatcher(send, room)
+    eras = Eras(bridge.server, dispatcher, options)
+    dispatcher.serve(eras.on_request, eras.on_notify)
+    return Session(bridge, dispatcher, eras)

@@ -222,6 +222,17 @@ class InitializeParams(Params, frozen=True):
     session: ShownName | None = None
 
 
+class McpParams(Params, frozen=True):
+    """`devtools/mcp`: from its answer on, both sides send messages of MCP in frames. `session` as for an agent.
+
+    `root` is the one that the client means: nothing is done for it in another.
+    """
+
+    root: str | None = None
+    surface: Surface | None = None
+    session: ShownName | None = None
+
+
 class ToolsParams(Params, frozen=True):
     """`devtools/tools`."""
 

@@ -16,7 +16,8 @@ import pytest
 
 from devtools_lsp import discovery
 from devtools_lsp.daemon.calls import CallBounds
-from devtools_lsp.daemon.connection import ConnectionBounds, Doors, Host
+from devtools_lsp.daemon.connection import ConnectionBounds
+from devtools_lsp.daemon.doors import Doors, Host
 from devtools_lsp.daemon.lifecycle import AlreadyRunningError, LifeBounds, bind, serve
 from devtools_lsp.errors import InvalidConfigError, PolicyError
 from tests.toy_daemon import WAIT_S, RawClient, Toy, private_places, processes, toy_daemon

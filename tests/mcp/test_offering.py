@@ -124,10 +124,10 @@ def test_a_root_at_fault_is_refused_on_stderr(place: Place):
     assert json.loads(done.stderr)["code"] == "E_INVALID_DEV_PIPELINE_CONFIG"
 
 
-async def test_without_the_sdk_it_says_what_to_install(place: Place, monkeypatch: pytest.MonkeyPatch):
+def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(mcp_bridge, "find_spec", lambda _name: None)
     with pytest.raises(InvalidConfigError, match=r"pip install 'devtools-lsp\[mcp\]'"):
-        await mcp_bridge.serve_mcp(place.root, surface="granular", session=None)
+        mcp_bridge.require_sdk()
 
 
 def test_no_other_command_pays_for_the_sdk():

@@ -1,162 +1,70 @@
-"""The bridge's streams: lines in any pieces, readers of any patience, and progress that stays bounded."""
+"""Between an MCP client and the SDK: lines in any pieces, messages with one answer each, bounded progress."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-import os
-import threading
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devtools_lsp.mcp_bridge import progress, stdio
-from devtools_lsp.mcp_bridge.dispatcher import Asked, StdioDispatcher
+from devtools_lsp.mcp_bridge import progress
+from devtools_lsp.mcp_bridge.dispatcher import Asked, MessageDispatcher
+from devtools_lsp.mcp_bridge.lines import Lines
 from devtools_lsp.mcp_bridge.progress import ProgressRelay
-from devtools_lsp.mcp_bridge.stdio import LineReader, LineWriter
+from devtools_lsp.wire.framing import FrameTooLargeError
 
 
-def ping(number: int, text: str = "") -> bytes:
-    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping", "params": {"text": text}}).encode() + b"\n"
-
-
-@pytest.fixture
-def pipes() -> Iterator[tuple[int, int, int, int]]:
-    """Ends of two pipes: what the client writes to, what the bridge reads and writes, what the client reads."""
-    stdin_read, stdin_write = os.pipe()
-    stdout_read, stdout_write = os.pipe()
-    yield stdin_write, stdin_read, stdout_write, stdout_read
-    for descriptor in (stdin_read, stdin_write, stdout_read, stdout_write):
-        try:
-            os.close(descriptor)
-        except OSError:
-            continue
-
-
-async def lines_of(descriptor: int) -> list[bytes | None]:
+@given(
+    lines=st.lists(st.binary(max_size=30).map(lambda data: data.replace(b"\n", b"")), max_size=10),
+    cuts=st.lists(st.integers(0, 300), max_size=10),
+    closed=st.booleans(),
+)
+def test_lines_are_the_same_however_they_are_cut(lines: list[bytes], cuts: list[int], closed: bool):
+    data = b"\n".join(lines) + (b"\n" if closed else b"")
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    reader = Lines(1000)
     told: list[bytes | None] = []
-    reader = LineReader(descriptor, told.append)
-    reader.resume()
-    await asyncio.wait_for(reader.ended, 20)
-    return told
+    for start, end in itertools.pairwise(places):
+        told += reader.feed(data[start:end])
+    told += reader.feed(b"")
+    assert told == [line for line in data.split(b"\n") if line and not line.isspace()]
 
 
-def numbers(lines: list[bytes | None]) -> list[Any]:
-    return [json.loads(line)["id"] for line in lines if line is not None]
-
-
-async def test_lines_come_in_order_however_they_are_cut(pipes: tuple[int, int, int, int]):
-    write, read, _, _ = pipes
-    data = b"".join(ping(number, "ä\u2028\r" * number) for number in range(50)) + b"\n  \n" + ping(50).rstrip(b"\n")
-
-    def feed() -> None:
-        for start in range(0, len(data), 7):
-            os.write(write, data[start : start + 7])
-        os.close(write)
-
-    thread = threading.Thread(target=feed)
-    thread.start()
-    assert numbers(await lines_of(read)) == list(range(51)), "the last line has no end"
-    thread.join()
-
-
-async def test_a_line_that_is_too_long_is_not_kept(pipes: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 1000)
-    write, read, _, _ = pipes
-    os.write(write, b'"' + b"x" * 5000 + b'"\n' + ping(2))
-    os.close(write)
-    assert await lines_of(read) == [None, ping(2).rstrip(b"\n")]
-
-
-async def test_a_file_can_be_stdin(tmp_path: Path):
-    script = tmp_path / "requests"
-    script.write_bytes(ping(1) + ping(2))
-    with script.open("rb") as file:
-        assert numbers(await lines_of(file.fileno())) == [1, 2]
-
-
-async def test_nothing_is_told_while_it_is_not_welcome(pipes: tuple[int, int, int, int]):
-    write, read, _, _ = pipes
-    told: list[bytes | None] = []
-
-    def hear(line: bytes | None) -> None:
-        told.append(line)
-        if len(told) == 1:
-            reader.pause()
-
-    reader = LineReader(read, hear)
-    os.write(write, ping(1) + ping(2))
-    os.close(write)
-    reader.resume()
-    done, _ = await asyncio.wait([reader.ended], timeout=0.05)
-    assert (numbers(told), done) == ([1], set()), "the end waits with what came before it"
-    reader.resume()
-    await asyncio.wait_for(reader.ended, 20)
-    assert numbers(told) == [1, 2]
-
-
-async def test_a_slow_reader_holds_up_the_sender_alone_and_gets_whole_lines(pipes: tuple[int, int, int, int]):
-    _, _, out, read = pipes
-    writer = LineWriter(out)
-    text = b"x" * 100_000
-
-    async def send_all() -> None:
-        for number in range(10):
-            writer.write(b"%d %s" % (number, text))
-            await writer.room()
-
-    sending = asyncio.create_task(send_all())
-    done, _ = await asyncio.wait([sending], timeout=0.1)
-    assert not done, "nobody reads, so somewhere it waits; and this loop went on"
-    collected = await collect(read, 10)
-    await asyncio.wait_for(sending, 10)
-    assert collected == [b"%d %s" % (number, text) for number in range(10)], "no line is torn, none is lost"
-
-
-async def collect(descriptor: int, count: int) -> list[bytes]:
-    data = b""
-    async with asyncio.timeout(20):
-        while data.count(b"\n") < count:
-            data += await asyncio.to_thread(os.read, descriptor, 1 << 20)
-    return data.splitlines()
-
-
-async def test_a_client_that_is_gone_holds_nobody_up(pipes: tuple[int, int, int, int]):
-    _, _, out, read = pipes
-    writer = LineWriter(out)
-    os.close(read)
-    writer.write(b"x" * 1_000_000)
-    assert writer.broken
-    async with asyncio.timeout(5):
-        await writer.room()
-        await writer.close()
-
-
-async def test_closing_gives_up_on_who_never_reads(pipes: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stdio, "LAST_WORDS_S", 0.05)
-    writer = LineWriter(pipes[2])
-    writer.write(b"x" * 200_000)
-    async with asyncio.timeout(5):
-        await writer.close()
+def test_a_line_that_is_too_long_is_told_without_being_kept():
+    reader = Lines(10)
+    assert list(reader.feed(b"x" * 11)) == []
+    assert list(reader.feed(b"x" * 11)) == []
+    assert list(reader.feed(b"x\nshort\n")) == [None, b"short"]
+    assert list(reader.feed(b"y" * 11)) == []
+    assert list(reader.feed(b"")) == [None]
 
 
 # -- messages ----------------------------------------------------------------------------------------------------
 
 
 class Client:
-    """A dispatcher behind pipes, with a handler that does what the method says."""
+    """A dispatcher, with a handler that does what the method says."""
 
-    def __init__(self, pipes: tuple[int, int, int, int]) -> None:
-        self._write, incoming, outgoing, self._read = pipes
-        self.dispatcher = StdioDispatcher(incoming, outgoing)
+    def __init__(self) -> None:
+        self._sent: asyncio.Queue[bytes] = asyncio.Queue()
+        self.dispatcher = MessageDispatcher(self._send, self._room)
+        self.dispatcher.serve(self.handle, self.hear)
         self.heard: list[tuple[str, Mapping[str, Any] | None]] = []
         self.waiting = asyncio.Event()
         self.go_on = asyncio.Event()
-        self.running = asyncio.create_task(self.dispatcher.run(self.handle, self.hear))
+
+    def _send(self, body: bytes) -> None:
+        if len(body) > 1000:
+            raise FrameTooLargeError(len(body), 1000)
+        self._sent.put_nowait(body)
+
+    async def _room(self) -> None:
+        await asyncio.sleep(0)
 
     async def handle(self, asked: Any, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         self.heard.append((method, params))
@@ -173,110 +81,109 @@ class Client:
             await asked.progress(1.0, message="half")
         if method == "fails":
             raise RuntimeError("a secret")
-        return {"method": method, "bad": object()} if method == "unspeakable" else {"method": method}
+        return {"method": method, "more": {"unspeakable": object(), "huge": "x" * 2000}.get(method)}
 
     async def hear(self, asked: Any, method: str, params: Mapping[str, Any] | None) -> None:
         assert isinstance(asked, Asked)
         self.heard.append((method, params))
 
-    def send(self, *lines: bytes | dict[str, Any]) -> None:
-        for line in lines:
-            os.write(self._write, (line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
+    async def send(self, *messages: bytes | dict[str, Any]) -> None:
+        for message in messages:
+            body = message if isinstance(message, bytes) else json.dumps(message).encode()
+            await asyncio.wait_for(self.dispatcher.receive(body), 20)
 
-    def ask(self, number: int | str, method: str, **params: Any) -> None:
-        self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+    async def ask(self, number: int | str, method: str, **params: Any) -> None:
+        await self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
     async def told(self, count: int) -> list[Any]:
-        return [json.loads(line) for line in await collect(self._read, count)]
+        return [json.loads(await asyncio.wait_for(self._sent.get(), 20)) for _ in range(count)]
 
-    async def end(self) -> None:
-        os.close(self._write)
-        await asyncio.wait_for(self.running, 20)
-
-
-@pytest.fixture
-async def client(pipes: tuple[int, int, int, int]) -> Client:
-    return Client(pipes)
+    async def end(self) -> list[Any]:
+        """Close; what else was said."""
+        await asyncio.wait_for(self.dispatcher.close(), 20)
+        await asyncio.sleep(0)
+        return await self.told(self._sent.qsize())
 
 
-async def test_what_is_no_message_is_answered_and_passed_over(client: Client, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 1000)
-    client.send(b"{", b'{"id": 1}', b"\xff\xfe", b'"' + b"x" * 5000 + b'"', b"[]", b'{"jsonrpc": "2.0", "method": 1}')
-    client.send(b'{"jsonrpc": "2.0", "id": 7, "method": "x", "params": [1]}')
-    client.send(b'{"jsonrpc": "2.0", "id": 3, "result": 1}')
-    client.ask(2, "ping")
-    answers = await client.told(8)
+async def test_what_is_no_message_is_answered_and_passed_over():
+    client = Client()
+    await client.send(b"{", b'{"id": 1}', b"\xff\xfe", b"[]", b'{"jsonrpc": "2.0", "method": 1}')
+    await client.send(b'{"jsonrpc": "2.0", "id": 7, "method": "x", "params": [1]}')
+    await client.send(b'{"jsonrpc": "2.0", "id": 3, "result": 1}')
+    await client.ask(2, "ping")
+    answers = await client.told(7)
     codes = [(answer["id"], answer["error"]["code"]) for answer in answers[:-1]]
-    assert codes == [
-        (None, -32700),
-        (1, -32600),
-        (None, -32700),
-        (None, -32700),
-        (None, -32600),
-        (None, -32600),
-        (7, -32600),
-    ]
-    assert answers[-1] == {"jsonrpc": "2.0", "id": 2, "result": {"method": "ping"}}
-    await client.end()
+    assert codes == [(None, -32700), (1, -32600), (None, -32700), (None, -32600), (None, -32600), (7, -32600)]
+    assert answers[-1] == {"jsonrpc": "2.0", "id": 2, "result": {"method": "ping", "more": None}}
+    assert await client.end() == []
 
 
-async def test_answers_come_as_they_are_ready(client: Client):
-    client.ask("slow", "wait")
-    client.ask(1, "ping")
+async def test_answers_come_as_they_are_ready():
+    client = Client()
+    await client.ask("slow", "wait")
+    await client.ask(1, "ping")
     assert [answer["id"] for answer in await client.told(1)] == [1]
     client.go_on.set()
     assert [answer["id"] for answer in await client.told(1)] == ["slow"]
-    await client.end()
 
 
-async def test_what_follows_an_introduction_waits_for_its_end(client: Client):
-    client.ask(0, "initialize")
-    client.ask(1, "ping")
+async def test_what_follows_an_introduction_waits_for_its_end():
+    client = Client()
+    await client.ask(0, "initialize")
+    following = asyncio.create_task(client.ask(1, "ping"))
     await asyncio.wait_for(client.waiting.wait(), 20)
     assert [method for method, _ in client.heard] == ["initialize"]
     client.go_on.set()
+    await following
     assert [answer["id"] for answer in await client.told(2)] == [0, 1]
-    await client.end()
 
 
 @pytest.mark.parametrize("method", ["wait", "stubborn"])
-async def test_what_the_client_cancels_is_never_answered(client: Client, method: str):
-    client.ask(5, method)
-    await asyncio.wait_for(client.waiting.wait(), 20)
+@pytest.mark.parametrize("begun", [True, False])
+async def test_what_the_client_cancels_is_never_answered(method: str, begun: bool):
+    client = Client()
+    await client.ask(5, method)
+    if begun:
+        await asyncio.wait_for(client.waiting.wait(), 20)
     # Clients of some languages send the number as text.
-    client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "5"}})
-    client.ask(6, "ping")
+    await client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "5"}})
+    await client.ask(6, "ping")
     assert [answer["id"] for answer in await client.told(1)] == [6]
-    await client.end()
     assert ("notifications/cancelled", {"requestId": "5"}) in client.heard
+    assert await client.end() == []
 
 
-async def test_what_is_still_handled_at_the_end_is_answered_as_cancelled(client: Client):
-    client.ask(5, "wait")
-    await asyncio.wait_for(client.waiting.wait(), 20)
-    await client.end()
-    (answer,) = await client.told(1)
+@pytest.mark.parametrize("begun", [True, False])
+async def test_what_is_still_handled_at_the_end_is_answered_as_cancelled(begun: bool):
+    client = Client()
+    await client.ask(5, "wait")
+    if begun:
+        await asyncio.wait_for(client.waiting.wait(), 20)
+    (answer,) = await client.end()
     assert (answer["id"], answer["error"]["code"]) == (5, -32000)
-
-
-async def test_a_fault_inside_is_told_without_what_it_says(client: Client, caplog: pytest.LogCaptureFixture):
-    client.ask(1, "fails")
-    client.ask(2, "unspeakable")
-    answers = await client.told(2)
-    assert [(answer["id"], answer["error"]["code"]) for answer in answers] == [(1, -32603), (2, -32603)]
-    assert "secret" not in json.dumps(answers)
-    assert "a secret" in caplog.text
-    await client.end()
-
-
-async def test_progress_comes_before_the_answer_and_only_when_it_is_wanted(client: Client):
-    client.ask(1, "progress")
-    client.ask(2, "progress", _meta={"progressToken": "p"})
-    told = await client.told(3)
-    assert told[1]["params"] == {"progressToken": "p", "progress": 1.0, "message": "half"}
-    assert [message.get("id") for message in told] == [1, None, 2]
-    await client.end()
     await client.dispatcher.notify("notifications/tools/list_changed", None)
+    assert await client.end() == []
+
+
+async def test_a_fault_inside_is_told_without_what_it_says(caplog: pytest.LogCaptureFixture):
+    client = Client()
+    for number, method in enumerate(["fails", "unspeakable", "huge"]):
+        await client.ask(number, method)
+    answers = await client.told(3)
+    assert [(answer["id"], answer["error"]["code"]) for answer in answers] == [(n, -32603) for n in range(3)]
+    assert "a secret" in caplog.text
+    assert "secret" not in json.dumps(answers)
+    assert "1000" in answers[2]["error"]["message"], "it says what would fit"
+
+
+async def test_progress_comes_before_the_answer_and_only_when_it_is_wanted():
+    client = Client()
+    await client.ask(1, "progress")
+    await client.ask(2, "progress", _meta={"progressToken": "p"})
+    told = await client.told(3)
+    (shown,) = [message for message in told if "method" in message]
+    assert shown["params"] == {"progressToken": "p", "progress": 1.0, "message": "half"}
+    assert told.index(shown) < [message.get("id") for message in told].index(2)
 
 
 # -- progress ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,61 @@
+"""Lines on a pair of descriptors, without a thread in between. Knows nothing of what a line says.
+
+Stdin and stdout stay in blocking mode, because whoever started us may share them: a read follows readiness, and a write
+that follows readiness takes no more than a pipe then has room for.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+
+
+class Lines:
+    """Bytes in any pieces as lines; None stands for one that is longer than `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rest = bytearray()
+        self._too_long = False
+
+    def feed(self, data: bytes) -> Iterator[bytes | None]:
+        """The lines that are complete now and not blank; after the last byte feed nothing, for a line without end."""
+        first, *others = data.split(b"\n")
+        self._rest += first
+        for piece in others if data else [b""]:
+            line = None if self._too_long or len(self._rest) > self._limit else bytes(self._rest)
+            self._rest = bytearray(piece)
+            self._too_long = False
+            if line is None or (line and not line.isspace()):
+                yield line
+        if len(self._rest) > self._limit:
+            self._too_long = True
+            self._rest.clear()
+
+
+class LineWriter:
+    """Lines to a descriptor, as they can be written without waiting; raises OSError when nobody reads any more."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._writable = select.poll()
+        self._writable.register(descriptor, select.POLLOUT)
+        self._waiting = bytearray()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much has not been written yet."""
+        return len(self._waiting)
+
+    def write(self, line: bytes) -> None:
+        """Write a line, or keep what cannot be written now."""
+        self._waiting += line
+        self._waiting += b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, as far as that is possible now."""
+        while self._waiting and self._writable.poll(0):
+            written = os.write(self._descriptor, self._waiting[: select.PIPE_BUF])
+            del self._waiting[:written]

@@ -1,0 +1,313 @@
+"""The process at an MCP client's pipes: lines to the daemon in frames, frames back as lines.
+
+It knows of MCP what it takes to get over the death of a daemon: which requests are open, so that each has its answer,
+and how the client introduced itself, so that the next daemon can be told. Everything else is the daemon's.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from pathlib import Path
+
+import msgspec
+
+from devtools_lsp.errors import DevToolsError, StepFailedError, WorkspaceBoundsError
+from devtools_lsp.mcp_bridge.downstream import CHUNK_BYTES, OWN, Downstream, say
+from devtools_lsp.mcp_bridge.lines import Lines, LineWriter
+from devtools_lsp.wire.framing import MAX_FRAME_BYTES, Fault
+from devtools_lsp.wire.messages import (
+    INTERNAL_ERROR,
+    PARSE_ERROR,
+    ErrorAnswer,
+    ErrorObject,
+    Notification,
+    RequestId,
+    ResultAnswer,
+    Surface,
+    encode,
+)
+
+MAX_LINE_BYTES = 4 * MAX_FRAME_BYTES
+"""Above this nothing of a line is kept, not even whose it is."""
+HIGH_WATER_BYTES = 1024 * 1024
+"""How much may wait in either direction before the other end is not read any more."""
+LAST_WORDS_S = 12.0
+"""How long the daemon may still answer after the client has closed its end; its own bounds are shorter."""
+
+
+class _Head(msgspec.Struct):
+    """What is read of a message: whose it is."""
+
+    id: RequestId | msgspec.UnsetType | None = msgspec.UNSET
+    method: str | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Cancelled(msgspec.Struct):
+    """`notifications/cancelled`."""
+
+    class _Params(msgspec.Struct):
+        request: RequestId = msgspec.field(name="requestId")
+
+    params: _Params
+
+
+class _Listed(msgspec.Struct):
+    """The answer to `tools/list`."""
+
+    result: msgspec.Raw = msgspec.Raw(b"")
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+class Proxy:
+    """One MCP client, on the descriptors `incoming` and `outgoing`."""
+
+    def __init__(
+        self, root: Path, surface: Surface, session: str | None, *, incoming: int = 0, outgoing: int = 1
+    ) -> None:
+        self._root = root
+        self._surface: Surface = surface
+        self._session = session
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._lines = Lines(MAX_LINE_BYTES)
+        self._reading = True
+        self._abandoned = False
+        self._ends_at: float | None = None
+        self._to_client = LineWriter(outgoing)
+        self._daemon: Downstream | None = None
+        self._open: dict[str, tuple[RequestId, str]] = {}
+        self._introduction: bytes | None = None
+        self._introduced: bytes | None = None
+        self._listing: bytes | None = None
+        self._listed: bytes | None = None
+
+    def run(self) -> int:
+        """Copy until the client's end; returns the exit code."""
+        try:
+            # The daemon is up when the client introduces itself; what prevents that is told to the client, then.
+            self._daemon = self._connect()
+        except (DevToolsError, OSError) as error:
+            say(f"no daemon yet: {error}")
+        while self._reading or self._to_client.waiting_bytes or self._daemon is not None:
+            if not self._turn() or self._abandoned:
+                break
+        if self._daemon is not None:
+            self._daemon.socket.close()
+        return 0
+
+    # -- waiting -------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> bool:
+        """Wait for something to do, and do it; false when there is nothing left to wait for."""
+        daemon, poll = self._daemon, select.poll()
+        room = self._to_client.waiting_bytes <= HIGH_WATER_BYTES
+        if self._reading and room and (daemon is None or len(daemon.waiting) <= HIGH_WATER_BYTES):
+            poll.register(self._incoming, select.POLLIN)
+        if self._to_client.waiting_bytes:
+            poll.register(self._outgoing, select.POLLOUT)
+        if daemon is not None:
+            wanted = (select.POLLIN if room else 0) | (select.POLLOUT if daemon.waiting else 0)
+            poll.register(daemon.socket, wanted)
+        remaining_s = None if self._ends_at is None else self._ends_at - time.monotonic()
+        ready = dict(poll.poll(None if remaining_s is None else max(0.0, remaining_s * 1000)))
+        if not ready:
+            return False
+        if self._outgoing in ready:
+            self._flush()
+        if daemon is not None and (events := ready.get(daemon.socket.fileno())):
+            self._hear(daemon, events)
+        if self._incoming in ready:
+            self._read()
+        return True
+
+    # -- from the client -----------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._incoming, CHUNK_BYTES)
+        except OSError as error:
+            say(f"stdin cannot be read any more: {error.strerror}")
+            data = b""
+        for line in self._lines.feed(data):
+            self._take(line)
+        if not data:
+            self._end_input()
+
+    def _end_input(self) -> None:
+        self._reading = False
+        self._ends_at = time.monotonic() + LAST_WORDS_S
+        if self._daemon is not None:
+            try:
+                self._daemon.finish()
+            except OSError as error:
+                self._lose(error.strerror or type(error).__name__)
+
+    def _take(self, line: bytes | None) -> None:
+        """One message of the client: to the daemon, or with an answer of our own when it cannot be had."""
+        if line is None:
+            told = f"a line of more than {MAX_LINE_BYTES:,} bytes was dropped"
+            self._tell(ErrorAnswer(id=None, error=ErrorObject(PARSE_ERROR, told)))
+            return
+        head = _read_head(line)
+        request = head.id if isinstance(head.id, int | str) and isinstance(head.method, str) else None
+        if request is not None:
+            self._open[str(request)] = (request, str(head.method))
+        if head.method == "initialize":
+            self._introduction, self._introduced = line, None
+        elif head.method == "notifications/initialized":
+            self._introduced = line
+        elif head.method == "tools/list":
+            self._listing = line
+        elif head.method == "notifications/cancelled":
+            self._forget_cancelled(line)
+        try:
+            if len(line) > MAX_FRAME_BYTES:
+                raise WorkspaceBoundsError(
+                    f"the request has {len(line):,} bytes, and the daemon takes at most {MAX_FRAME_BYTES:,}"
+                )
+            if self._daemon is None:
+                if request is None:
+                    return
+                self._daemon = self._connect_again(replay=head.method != "initialize")
+            self._daemon.send(line)
+        except DevToolsError as error:
+            if request is not None:
+                self._refuse(str(request), error)
+        except OSError as error:
+            self._lose(error.strerror or type(error).__name__)
+
+    def _forget_cancelled(self, line: bytes) -> None:
+        """What the client has cancelled is never answered."""
+        try:
+            self._open.pop(str(msgspec.json.decode(line, type=_Cancelled).params.request), None)
+        except msgspec.DecodeError:
+            return
+
+    # -- from the daemon -----------------------------------------------------------------------------------------
+
+    def _hear(self, daemon: Downstream, events: int) -> None:
+        try:
+            if events & select.POLLOUT:
+                daemon.flush()
+            if not events & (select.POLLIN | select.POLLHUP | select.POLLERR):
+                return
+            data = daemon.socket.recv(CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(error.strerror or type(error).__name__)
+            return
+        if not data:
+            self._lose("the daemon closed it")
+            return
+        daemon.decoder.feed(data)
+        while (body := daemon.decoder.next()) is not None:
+            if isinstance(body, Fault):
+                self._lose(f"it sent something else than frames: {body.message}")
+                return
+            self._hand_on(body)
+
+    def _hand_on(self, body: bytes) -> None:
+        head = _read_head(body)
+        if head.method is msgspec.UNSET and isinstance(head.id, int | str):
+            if isinstance(head.id, str) and head.id.startswith(OWN):
+                self._hear_own(head.id, body)
+                return
+            _, method = self._open.pop(str(head.id), (None, ""))
+            if method == "tools/list":
+                self._listed = _result_of(body)
+            elif method == "initialize" and head.error is not msgspec.UNSET:
+                self._introduction = None
+        self._write(body)
+
+    def _lose(self, why: str) -> None:
+        """Every open request is answered, and the next one finds another daemon."""
+        if self._daemon is not None:
+            self._daemon.socket.close()
+            self._daemon = None
+        if not self._reading:
+            why = "it ended"
+        elif self._open:
+            say(f"the connection to the daemon was lost ({why}); the next call connects again")
+        for key in list(self._open):
+            self._refuse(
+                key,
+                StepFailedError(
+                    f"the connection to the daemon was lost ({why}); what was running may have landed: look at the "
+                    "files before trying again"
+                ),
+            )
+
+    # -- another daemon ------------------------------------------------------------------------------------------
+
+    def _connect(self) -> Downstream:
+        return Downstream(self._root, self._surface, self._session)
+
+    def _connect_again(self, *, replay: bool) -> Downstream:
+        """A daemon that knows the client as the last one did, and is asked whether it offers the same tools."""
+        daemon = self._connect()
+        if replay and self._introduction is not None:
+            daemon.send(_renamed(self._introduction, "initialize"))
+            if self._introduced is not None:
+                daemon.send(self._introduced)
+        if replay and self._listing is not None and self._listed is not None:
+            daemon.send(_renamed(self._listing, "tools/list"))
+        return daemon
+
+    def _hear_own(self, request: str, body: bytes) -> None:
+        if request == OWN + "tools/list" and self._introduction is not None:
+            listed = _result_of(body)
+            if listed and listed != self._listed:
+                self._listed = listed
+                self._tell(Notification(method="notifications/tools/list_changed", params=msgspec.UNSET))
+
+    # -- to the client -------------------------------------------------------------------------------------------
+
+    def _refuse(self, key: str, error: DevToolsError) -> None:
+        """Answer an open request ourselves, in the form that the daemon would give it."""
+        from devtools_lsp.agent.render import refusal_text
+
+        request, method = self._open.pop(key)
+        if method == "tools/call":
+            content = [{"type": "text", "text": refusal_text(error)}]
+            result = {"content": content, "structuredContent": error.to_wire(), "isError": True}
+            self._tell(ResultAnswer(id=request, result=result))
+        else:
+            self._tell(ErrorAnswer(id=request, error=ErrorObject(INTERNAL_ERROR, error.message, error.to_wire())))
+
+    def _tell(self, message: ResultAnswer | ErrorAnswer | Notification) -> None:
+        self._write(encode(message))
+
+    def _write(self, body: bytes) -> None:
+        try:
+            self._to_client.write(body)
+        except OSError:
+            self._abandoned = True
+
+    def _flush(self) -> None:
+        try:
+            self._to_client.flush()
+        except OSError:
+            self._abandoned = True
+
+
+def _read_head(body: bytes) -> _Head:
+    """What a message says of itself; of what is no message, nothing: the daemon says so."""
+    try:
+        return _head.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return _Head()
+
+
+def _result_of(body: bytes) -> bytes:
+    return bytes(msgspec.json.decode(body, type=_Listed).result)
+
+
+def _renamed(line: bytes, method: str) -> bytes:
+    """A request of the client as one of ours, whose answer is not for it."""
+    return encode({**msgspec.json.decode(line), "id": OWN + method})
