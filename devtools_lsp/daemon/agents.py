@@ -18,9 +18,9 @@ from devtools_lsp.agent.artifacts import SpooledJsonArtifact
 from devtools_lsp.agent.forge import Invocation, SurfaceName, ToolAnswer
 from devtools_lsp.agent.render import render_answer
 from devtools_lsp.app import App
-from devtools_lsp.daemon.approval_choice import DiffParams, shown_document
+from devtools_lsp.daemon.approval_choice import Answer, DiffParams, shown_document
 from devtools_lsp.daemon.approval_payload import REQUESTED, RESOLVED, UPDATED, Approval, announcement, list_to_wire
-from devtools_lsp.daemon.approvals import Answer, Approvals, Resolution
+from devtools_lsp.daemon.approvals import Approvals, Resolution
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.doors import CallScope, Host, Peer
 from devtools_lsp.errors import PolicyError

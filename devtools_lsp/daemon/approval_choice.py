@@ -7,6 +7,7 @@ will write: a choice that passes here is one that the pipeline can take.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -28,7 +29,7 @@ from devtools_lsp.daemon.approval_words import (
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.errors import BadArgumentError, DevToolsError
 from devtools_lsp.ports import Edited
-from devtools_lsp.text import NotTextError, decode
+from devtools_lsp.text import NotTextError, decode, unwritable
 from devtools_lsp.wire.messages import Params
 
 MAX_DOCUMENT_BYTES = MAX_TEXT_BYTES
@@ -50,6 +51,35 @@ class DiffParams(Params, frozen=True):
     path: str | None = None
     part: Literal["words", "hunks", "text", "texts"] = "texts"
     drop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A person's answer, as given. `edited` and `drop` go with an approval only."""
+
+    approve: bool
+    note: str | None = None
+    remember: bool = False
+    edited: tuple[Edited, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+def check_answer(approval: Approval, answer: Answer) -> None:
+    """Refuse an answer that does not fit what was shown. Raises BadArgumentError that says how to mend it."""
+    if not answer.approve:
+        if answer.edited or answer.drop or answer.remember:
+            raise BadArgumentError("edited, drop and remember go with approve = true; to deny, give a note at most")
+        return
+    for edit in answer.edited:
+        fault = unwritable(edit.text)
+        if fault is not None:
+            raise BadArgumentError(f"the edited text holds {fault}, which no text file can", reason="malformed")
+    check_choice(approval, answer.edited, answer.drop)
+    if answer.remember and approval.remember is None:
+        raise BadArgumentError(
+            f"approval {approval.id} cannot be remembered: names that always ask never are; approve it alone, or "
+            "write a rule in the configuration"
+        )
 
 
 def check_choice(approval: Approval, edited: Sequence[Edited], drop: Sequence[str]) -> None:

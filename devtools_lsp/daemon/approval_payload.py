@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
@@ -109,6 +109,22 @@ class Resolution(msgspec.Struct, frozen=True):
     id: str
     status: Status
     by: str
+
+
+class ApprovalView(Protocol):
+    """Somebody who is shown approvals. Called on the event loop; must not block."""
+
+    def requested(self, approval: Approval) -> None:
+        """One waits. A view that is attached late is told of each that waits already."""
+        ...
+
+    def updated(self, approval: Approval) -> None:
+        """Its consequences became known, or that they will not be."""
+        ...
+
+    def resolved(self, approval: Approval, resolution: Resolution) -> None:
+        """It ended."""
+        ...
 
 
 class Decided(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

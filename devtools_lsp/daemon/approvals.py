@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from devtools_lsp.core.changeset import Preview
 from devtools_lsp.core.diagnostics import Pending
 from devtools_lsp.daemon.activity import ActivityLog
-from devtools_lsp.daemon.approval_choice import check_choice
+from devtools_lsp.daemon.approval_choice import Answer, check_answer
+from devtools_lsp.daemon.approval_endings import Endings
 from devtools_lsp.daemon.approval_payload import (
     REQUESTED,
     UPDATED,
     Approval,
+    ApprovalView,
     Decided,
     Resolution,
     Status,
@@ -38,24 +37,18 @@ from devtools_lsp.errors import BadArgumentError, CallCancelledError, DevToolsEr
 from devtools_lsp.pipeline.off_loop import SMALL
 from devtools_lsp.pipeline.remembering import RulesPlace, kept_rule, remembered_rule
 from devtools_lsp.pipeline.rules import AlwaysAsks, Mode, Question, Rule, RuleBook
-from devtools_lsp.ports import Cancellation, Clock, Decision, Edited, GateCall, GateContext
-from devtools_lsp.text import unwritable
+from devtools_lsp.ports import Cancellation, Clock, Decision, GateCall, GateContext
 
 _log = logging.getLogger(__name__)
 
 Role = Literal["agent", "terminal", "editor"]
 T = TypeVar("T")
 
-KEPT_ENDINGS = 10_000
-"""How many ended approvals are remembered, so that a late answer is told how it ended."""
-
 STILL_JUDGING = "the checkers have not answered yet"
 UNKNOWABLE = "what it changes is known only after it ran"
 
 _LOOKED_AT_ONCE = 50
 """Paths whose links are resolved on the loop: some 10 microseconds each."""
-
-_ID = re.compile(r"([0-9a-f]{8})-([1-9][0-9]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +61,6 @@ class GateSettings:
     no_editor: Literal["fail", "wait"] = "fail"
     rules: tuple[Rule, ...] = ()
     rules_place: RulesPlace = field(default_factory=RulesPlace)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A person's answer, as given. `edited` and `drop` go with an approval only."""
-
-    approve: bool
-    note: str | None = None
-    remember: bool = False
-    edited: tuple[Edited, ...] = ()
-    drop: tuple[str, ...] = ()
-
-
-class ApprovalView(Protocol):
-    """Somebody who is shown approvals. Called on the event loop; must not block."""
-
-    def requested(self, approval: Approval) -> None:
-        """One waits. A view that is attached late is told of each that waits already."""
-        ...
-
-    def updated(self, approval: Approval) -> None:
-        """Its consequences became known, or that they will not be."""
-        ...
-
-    def resolved(self, approval: Approval, resolution: Resolution) -> None:
-        """It ended."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -124,11 +90,8 @@ class Approvals:
         self._remembered: list[Rule] = []
         self._views: dict[ApprovalView, bool] = {}
         self._waiting: dict[str, _Waiting] = {}
-        self._ended: OrderedDict[str, Resolution] = OrderedDict()
+        self._endings = Endings()
         self._looking: set[asyncio.Task[None]] = set()
-        # An id says which run of the daemon it belongs to, so that one from before a restart is known to be lost.
-        self._run = secrets.token_hex(4)
-        self._count = 0
         self._closed = False
 
     # -- settings and rules --------------------------------------------------------------------------------------
@@ -176,7 +139,7 @@ class Approvals:
         """A waiting approval; raises BadArgumentError (`notFound`) that says what became of it."""
         waiting = self._waiting.get(approval_id)
         if waiting is None:
-            ending = self._ending(approval_id)
+            ending = self._endings.of(approval_id)
             raise BadArgumentError(
                 f"approval {approval_id} does not wait any more: it was {ending.status} by {ending.by}",
                 reason="notFound",
@@ -225,9 +188,8 @@ class Approvals:
         found, remember = await asyncio.to_thread(
             lambda: (survey(self._disk, shown, question), remembered_rule(question, self._always_asks))
         )
-        self._count += 1
         approval = Approval(
-            id=f"{self._run}-{self._count}",
+            id=self._endings.new_id(),
             plan=context.plan,
             step_index=context.step_index,
             question=question,
@@ -330,7 +292,7 @@ class Approvals:
         if waiting is None:
             return self._late(approval_id)
         approval = waiting.approval
-        self._check(approval, answer)
+        check_answer(approval, answer)
         if answer.approve:
             changed = await asyncio.to_thread(changed_since, self._disk, approval.baseline)
             if approval_id not in self._waiting:
@@ -385,22 +347,6 @@ class Approvals:
         decision = Decision(approved=False, by="disk", reason="stale", note=f"changed since it was shown: {names}")
         self._end(waiting, "stale", "disk", decision)
 
-    def _check(self, approval: Approval, answer: Answer) -> None:
-        if not answer.approve:
-            if answer.edited or answer.drop or answer.remember:
-                raise BadArgumentError("edited, drop and remember go with approve = true; to deny, give a note at most")
-            return
-        for edit in answer.edited:
-            fault = unwritable(edit.text)
-            if fault is not None:
-                raise BadArgumentError(f"the edited text holds {fault}, which no text file can", reason="malformed")
-        check_choice(approval, answer.edited, answer.drop)
-        if answer.remember and approval.remember is None:
-            raise BadArgumentError(
-                f"approval {approval.id} cannot be remembered: names that always ask never are; approve it alone, or "
-                "write a rule in the configuration"
-            )
-
     def _end(
         self, waiting: _Waiting, status: Status, by: str, outcome: Decision | CallCancelledError | None = None
     ) -> None:
@@ -410,9 +356,7 @@ class Approvals:
             return
         approval.status, approval.by = status, by
         resolution = Resolution(approval.id, status, by)
-        self._ended[approval.id] = resolution
-        if len(self._ended) > KEPT_ENDINGS:
-            self._ended.popitem(last=False)
+        self._endings.keep(resolution)
         if isinstance(outcome, Decision):
             waiting.decision.set_result(outcome)
         elif outcome is not None:
@@ -421,17 +365,8 @@ class Approvals:
         for view in list(self._views):
             _tell(lambda ended, shown=view: shown.resolved(ended, resolution), approval)
 
-    def _ending(self, approval_id: str) -> Resolution:
-        known = self._ended.get(approval_id)
-        if known is not None:
-            return known
-        parsed = _ID.fullmatch(approval_id)
-        if parsed is None or (parsed[1] == self._run and int(parsed[2]) > self._count):
-            raise BadArgumentError(f"there is no approval {approval_id!r}", reason="notFound")
-        return Resolution(approval_id, "lost", "daemon")
-
     def _late(self, approval_id: str) -> Decided:
-        ending = self._ending(approval_id)
+        ending = self._endings.of(approval_id)
         return Decided(approval_id, ending.status, applied=False, by=ending.by)
 
     def _record(self, approval: Approval, verdict: str, by: str) -> None:

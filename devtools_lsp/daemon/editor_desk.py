@@ -15,6 +15,7 @@ import msgspec
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
+from devtools_lsp.daemon.approval_choice import Answer
 from devtools_lsp.daemon.approval_payload import Approval, Decided
 from devtools_lsp.daemon.approval_words import (
     LF,
@@ -25,7 +26,7 @@ from devtools_lsp.daemon.approval_words import (
     request_message,
     wire_size,
 )
-from devtools_lsp.daemon.approvals import Answer, Approvals
+from devtools_lsp.daemon.approvals import Approvals
 from devtools_lsp.daemon.diagnostics_hub import DiagnosticsHub
 from devtools_lsp.daemon.doors import Channel
 from devtools_lsp.daemon.lsp_protocol import EditorProtocol
