@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.place import ASK, Agent, Editor, Place, op, until
+from tests.e2e.place import ASK, PROGRAM, Agent, Editor, Place, op, until
+from tests.e2e.wire import WAIT_S
 
 WATCHED = Path(__file__).with_name("watched.py")
 BUDGET_S = 0.02
@@ -106,6 +108,56 @@ def test_everything_is_read_and_searched(heavy: Heavy):
     heavy.shell.call("grep", {"pattern": "value"})
     heavy.shell.call("glob", {"pattern": "**/*.py"})
     assert heavy.held() == []
+
+
+def test_an_mcp_client_comes_reads_and_writes(heavy: Heavy):
+    client = McpClient(heavy.place)
+    try:
+        assert heavy.held() == [], "the SDK is loaded in a thread"
+        assert "value = " in client.result(client.call("read_file", {"path": "large.txt"}))["content"][0]["text"]
+        content = heavy.place.text("large.txt").swapcase()
+        writing = client.call("write_file", {"path": "large.txt", "content": content})
+        (waiting,) = heavy.person.waiting()
+        heavy.person.decide(waiting["id"], True)
+        assert not client.result(writing)["isError"]
+        assert heavy.place.text("large.txt") == content
+    finally:
+        client.end()
+    assert heavy.held() == []
+
+
+class McpClient:
+    """One MCP session over `devtools-lsp mcp`, as lines of JSON."""
+
+    def __init__(self, place: Place) -> None:
+        command = [PROGRAM, "mcp", "--root", place.root, "--surface", "workspace"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=place.env)
+        self._count = 0
+        who = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "lines", "version": "1"}}
+        self.result(self._ask("initialize", who))
+        self._send({"method": "notifications/initialized"})
+
+    def call(self, name: str, arguments: dict[str, Any]) -> int:
+        return self._ask("tools/call", {"name": name, "arguments": arguments})
+
+    def result(self, request: int) -> Any:
+        assert self._process.stdout is not None
+        answer = json.loads(self._process.stdout.readline())
+        assert answer["id"] == request
+        return answer["result"]
+
+    def _ask(self, method: str, params: dict[str, Any]) -> int:
+        self._count += 1
+        self._send({"id": self._count, "method": method, "params": params})
+        return self._count
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def end(self) -> None:
+        self._process.communicate(timeout=WAIT_S)
 
 
 def test_a_person_types_in_a_large_document(heavy: Heavy):
