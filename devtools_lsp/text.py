@@ -117,7 +117,7 @@ def decode(data: bytes) -> tuple[str, TextForm]:
     if "\0" in raw:
         raise NotTextError("it contains NUL characters: a binary file, or UTF-16 without a byte order mark")
     text, form = split_endings(raw)
-    return text, replace(form, encoding=encoding, bom=bool(bom))
+    return text, replace(form, encoding=encoding, bom=True) if bom else form
 
 
 def split_endings(raw: str) -> tuple[str, TextForm]:

@@ -132,6 +132,8 @@ def _localize(parts: PipelineParts, step: CompiledStep) -> CompiledStep:
     arguments = step.arguments
     if isinstance(arguments, ReadLinesArguments | EditArguments | ReplaceArguments | WriteFileArguments):
         path = local_path(parts, step.step, arguments.path)
+        if path == arguments.path:
+            return step
         return replace(step, arguments=arguments.model_copy(update={"path": path}))
     if isinstance(arguments, FormatArguments | LintArguments | WriteArguments) and arguments.paths is not None:
         paths = [_entry(parts, step.step, entry) for entry in arguments.paths]

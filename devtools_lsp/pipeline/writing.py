@@ -193,7 +193,7 @@ async def land(
     await ahead.begin()
     require_clean_buffers(parts, step, plan.targets)
     # A cycle of renames passes through a name that nobody authored; it belongs to the approved moves.
-    covered = replace(permit, may_create=(*permit.may_create, *plan.passing))
+    covered = replace(permit, may_create=(*permit.may_create, *plan.passing)) if plan.passing else permit
     raw: list[Mutation] = []
     try:
         await parts.gauntlet.commit(covered, plan.mutations, raw.append)
