@@ -1,8 +1,8 @@
 """Judging states of a workspace with one language server: what it says before and after, and what it did not say.
 
-A state is the disk with texts of a plan laid over it. Owns baselines (which answer belongs to which state), the
-laying-over and putting-back of texts, and the order and time in which files are judged. One state at a time, and
-nothing is changed while answers are awaited, so that no answer can describe another state (I14).
+A state is the disk with texts of a plan laid over it. Owns which answer belongs to which state, the laying-over and
+putting-back of texts, and the order and time in which files are judged. One state at a time, and nothing is changed
+while answers are awaited, so that no answer can describe another state (I14).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from devtools_lsp.core.diagnostics import Finding
+from devtools_lsp.engines.baselines import Baselines, StateKey
 from devtools_lsp.engines.client import ServerGoneError
 from devtools_lsp.engines.dependents import ImportGraph
 from devtools_lsp.engines.locate import nearest
@@ -26,12 +26,9 @@ from devtools_lsp.engines.spec import EngineSpec
 from devtools_lsp.engines.tree import FileEvent, ProjectTree, Signature, in_skipped_directory, signature_of
 from devtools_lsp.paths import extension_of
 
-BASELINES_KEPT = 8
 DOCUMENTS_KEPT_OPEN = 16
 PULLS_AT_ONCE = 32
 CARRIED_FILES = 20
-
-StateKey = tuple[int, int, frozenset[tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,8 @@ class Judge:
         self.extensions = frozenset(spec.extensions)
         self.graph = ImportGraph(tree, self.extensions)
         self._latest: dict[str, Judged] = {}
-        self._baselines: OrderedDict[StateKey, dict[str, Judged]] = OrderedDict()
+        # A state is one text of a file for a linter of single files, and a whole project for others.
+        self._baselines = Baselines(8, 200_000) if self.crosses_files else Baselines(800, 50_000)
         self._session: Session | None = None
         self._configuration_names = {name.partition("#")[0] for name in (*spec.config_files, *spec.project_files)}
         self._configurations: dict[Path, Signature | None] = {}
@@ -203,18 +201,18 @@ class Judge:
         if self.spec.dependents == "references":
             await self.graph.refresh()
             touched = changed.union(self.graph.closure(changed))
-            before = self._baselines.get((session.generation, old, frozenset()), {})
+            before = self._baselines.of((session.generation, old, frozenset()))
             carried = {path: judged for path, judged in before.items() if path not in touched}
         if len(changed) <= CARRIED_FILES:
             carried.update(self._landed(session, old, changed))
         if carried:
-            self._baselines[session.generation, self.epoch, frozenset()] = carried
+            self._baselines.remember((session.generation, self.epoch, frozenset()), carried)
 
-    def _landed(self, session: Session, old: int, changed: Iterable[str]) -> dict[str, Judged]:
+    def _landed(self, session: Session, old: int, changed: Iterable[str]) -> Mapping[str, Judged]:
         """The answers of the state in which exactly these files had the texts that the disk has now."""
         texts = {path: self.tree.read(path) for path in changed}
         over = frozenset((path, _digest(text)) for path, text in texts.items() if text is not None)
-        return self._baselines.get((session.generation, old, over), {}) if len(over) == len(texts) else {}
+        return self._baselines.of((session.generation, old, over)) if len(over) == len(texts) else {}
 
     # -- states
 
@@ -225,16 +223,10 @@ class Judge:
         return (session.generation, self.epoch, frozenset({(path, _digest(text or ""))}))
 
     def _known(self, session: Session, state: State, path: str) -> Judged | None:
-        answers = self._baselines.get(self._key(session, state, path))
-        return answers.get(path) if answers is not None else None
+        return self._baselines.of(self._key(session, state, path)).get(path)
 
     def _remember(self, session: Session, state: State, path: str, judged: Judged) -> None:
-        key = self._key(session, state, path)
-        self._baselines.setdefault(key, {})[path] = judged
-        self._baselines.move_to_end(key)
-        limit = BASELINES_KEPT if self.crosses_files else BASELINES_KEPT * 100
-        while len(self._baselines) > limit:
-            self._baselines.popitem(last=False)
+        self._baselines.remember(self._key(session, state, path), {path: judged})
 
     async def settle(self, session: Session, deadline: float) -> None:
         """Wait until nothing is being computed for an earlier question; raises EngineBusyError at the deadline.
