@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Literal
 
 import typer
 
 from devtools_lsp import discovery
 from devtools_lsp.cli.options import EXIT_INTERRUPTED, RootOption, SessionOption, checked_root, refuse
-from devtools_lsp.errors import DevToolsError
+from devtools_lsp.errors import DevToolsError, InvalidConfigError
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +29,9 @@ def mcp(
 
     Ends when stdin closes; exit code 2 when the root or the installation is not fit.
     """
+    if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] -- so when closed
+        # The next file that we open would take their place, and be taken for the client.
+        refuse(InvalidConfigError("`devtools-lsp mcp` speaks on stdin and stdout, and one of them is closed"))
     found = checked_root(root)
     try:
         # A place that no socket can have is told now; what a person may mend meanwhile is told with each call.

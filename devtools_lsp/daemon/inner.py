@@ -17,7 +17,7 @@ from devtools_lsp.client.link import Link, NotificationCallback
 from devtools_lsp.daemon.calls import Answer, CallBounds, Calls
 from devtools_lsp.daemon.doors import AgentDoor, Peer
 from devtools_lsp.daemon.introduction import introduced_peer
-from devtools_lsp.errors import BadArgumentError, ConflictError, DevToolsError
+from devtools_lsp.errors import BadArgumentError, CallCancelledError, ConflictError, DevToolsError
 from devtools_lsp.wire.framing import MAX_FRAME_BYTES, FrameTooLargeError
 from devtools_lsp.wire.messages import (
     CancelParams,
@@ -152,6 +152,7 @@ class InnerClients:
         self._bounds = bounds
         self._numbers = itertools.count(1)
         self._links: dict[InnerLink, None] = {}
+        self._ended: str | None = None
 
     def peers(self) -> list[Peer]:
         """Everybody who has introduced themselves."""
@@ -167,6 +168,8 @@ class InnerClients:
         on_notification: NotificationCallback | None = None,
     ) -> Client:
         """A client that has introduced itself; raises DevToolsError when the door refuses it."""
+        if self._ended is not None:
+            raise CallCancelledError(self._ended)
         link = InnerLink(self._door, f"{self._label}.{next(self._numbers)}", self._bounds, on_notification)
         self._links[link] = None
         client = Client(link)
@@ -175,12 +178,13 @@ class InnerClients:
             if self._root not in (None, served.root):
                 raise ConflictError(f"the daemon at this socket serves {served.root}, not {self._root}", retry="no")
         except BaseException:
-            del self._links[link]
+            self._links.pop(link, None)
             await link.close()
             raise
         return client
 
     async def end(self, reason: str) -> None:
-        """End them all; every call has its answer then."""
+        """End them all; every call has its answer then, and nobody else comes."""
+        self._ended = reason
         await asyncio.gather(*(link.end(reason) for link in self._links))
         self._links.clear()

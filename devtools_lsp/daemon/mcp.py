@@ -7,15 +7,16 @@ Owns loading the MCP SDK, once and in a thread, and the end of such a client. Wh
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import importlib
 import logging
-import sys
 from typing import TYPE_CHECKING
 
 from devtools_lsp.daemon.calls import CallBounds
 from devtools_lsp.daemon.doors import AgentDoor, Channel, Peer
 from devtools_lsp.daemon.inner import InnerClients
+from devtools_lsp.errors import InvalidConfigError
 from devtools_lsp.mcp_bridge import require_sdk
 from devtools_lsp.wire.messages import McpParams
 
@@ -25,6 +26,23 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SERVING = "devtools_lsp.mcp_bridge.serving"
+
+
+@functools.cache
+def _load() -> None:
+    """Import what serves MCP: most of a second, which nobody pays for who has no MCP client. For a thread.
+
+    Raises InvalidConfigError when the SDK is not installed, or is not one that we know.
+    """
+    require_sdk()
+    try:
+        importlib.import_module(_SERVING)
+    except ImportError as error:
+        raise InvalidConfigError(
+            f"the MCP SDK in the daemon's environment does not fit: {error}; pip install 'devtools-lsp[mcp]'"
+        ) from error
+    # It stays for good, and the collector need not go over it now and then.
+    gc.freeze()
 
 
 class McpClient:
@@ -41,12 +59,9 @@ class McpClient:
         cls, door: AgentDoor, channel: Channel, label: str, params: McpParams, *, bounds: CallBounds, close_s: float
     ) -> McpClient:
         """Begin to serve one. Raises InvalidConfigError when the MCP SDK is not installed here."""
-        require_sdk()
-        if _SERVING not in sys.modules:
-            # Most of a second of imports, which nobody pays for who has no MCP client. They stay for good, and the
-            # collector need not go over them now and then.
-            await asyncio.to_thread(importlib.import_module, _SERVING)
-            gc.freeze()
+        if not _load.cache_info().currsize:
+            # Whoever comes while it is being imported waits in a thread as well, not on the loop.
+            await asyncio.to_thread(_load)
         from devtools_lsp.mcp_bridge.serving import open_session
 
         clients = InnerClients(door, label, bounds, params.root)

@@ -15,20 +15,16 @@ from typing import Any
 import anyio
 import mcp_types as types
 import msgspec
-from mcp.shared.dispatcher import (
-    CallOptions,
-    OnNotify,
-    OnRequest,
-    as_request_id,
-    coerce_request_id,
-)
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnRequest, as_request_id
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
 from mcp.shared.transport_context import TransportContext
 
+from devtools_lsp.mcp_bridge.ids import meant_request
 from devtools_lsp.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
+    PARSE_ERROR,
     ErrorAnswer,
     ErrorObject,
     Incoming,
@@ -41,6 +37,9 @@ from devtools_lsp.wire.messages import (
 )
 
 _log = logging.getLogger(__name__)
+
+MAX_REQUESTS = 4096
+"""How many requests of one client may be open; its calls have a smaller bound of their own."""
 
 _TRANSPORT = TransportContext(kind="stdio", can_send_request=False)
 _CLOSED = ErrorObject(types.CONNECTION_CLOSED, "Connection closed")
@@ -164,9 +163,10 @@ class MessageDispatcher:
             return
         try:
             params = _params_of(message)
-        except msgspec.ValidationError:
+        except (msgspec.DecodeError, RecursionError) as error:
             request_id = message.id if isinstance(message.id, int | str) else None
-            self._refuse(request_id, INVALID_REQUEST, "params must be an object")
+            code = INVALID_REQUEST if isinstance(error, msgspec.ValidationError) else PARSE_ERROR
+            self._refuse(request_id, code, f"params must be an object: {error}")
             return
         if isinstance(message.id, int | str):
             self._receive_request(message.id, message.method, params)
@@ -174,8 +174,15 @@ class MessageDispatcher:
             self._receive_notification(message.method, params)
 
     def _receive_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
+        before = self._handled.get(request_id)
+        if before is not None and not before.unwanted and not before.over:
+            self._refuse(request_id, INVALID_REQUEST, f"a request with id {request_id!r} still runs; use a fresh id")
+            return
+        if len(self._handled) >= MAX_REQUESTS:
+            self._refuse(request_id, INTERNAL_ERROR, f"{MAX_REQUESTS:,} requests are open already; wait for answers")
+            return
         asked = Asked(self, request_id, params)
-        self._handled[coerce_request_id(request_id)] = asked
+        self._handled[request_id] = asked
         asked.task = self._start(self._answer(asked, request_id, method, params), method)
         asked.task.add_done_callback(lambda _: self._forget(asked, request_id))
         if method == "initialize":
@@ -183,10 +190,10 @@ class MessageDispatcher:
 
     def _receive_notification(self, method: str, params: dict[str, Any] | None) -> None:
         if method == "notifications/cancelled":
-            request_id = as_request_id((params or {}).get("requestId"))
-            asked = None if request_id is None else self._handled.get(coerce_request_id(request_id))
-            if asked is not None:
-                asked.cancel()
+            named = as_request_id((params or {}).get("requestId"))
+            request_id = None if named is None else meant_request(named, self._handled)
+            if request_id is not None:
+                self._handled[request_id].cancel()
         self._start(self._hear(method, params), method)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -224,9 +231,8 @@ class MessageDispatcher:
             # Cancelled before it began.
             self._write(ErrorAnswer(id=request_id, error=_CLOSED))
         asked.over = True
-        key = coerce_request_id(request_id)
-        if self._handled.get(key) is asked:
-            del self._handled[key]
+        if self._handled.get(request_id) is asked:
+            del self._handled[request_id]
 
     def _refuse(self, request_id: RequestId | None, code: int, message: str) -> None:
         self._write(ErrorAnswer(id=request_id, error=ErrorObject(code, message)))

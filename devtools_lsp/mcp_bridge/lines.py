@@ -57,5 +57,9 @@ class LineWriter:
     def flush(self) -> None:
         """Write what waits, as far as that is possible now."""
         while self._waiting and self._writable.poll(0):
-            written = os.write(self._descriptor, self._waiting[: select.PIPE_BUF])
+            try:
+                written = os.write(self._descriptor, self._waiting[: select.PIPE_BUF])
+            except BlockingIOError:
+                # Whoever shares it has taken the room, and has made it non-blocking.
+                return
             del self._waiting[:written]

@@ -15,6 +15,7 @@ import msgspec
 
 from devtools_lsp.errors import DevToolsError, StepFailedError, WorkspaceBoundsError
 from devtools_lsp.mcp_bridge.downstream import CHUNK_BYTES, OWN, Downstream, say
+from devtools_lsp.mcp_bridge.ids import meant_request
 from devtools_lsp.mcp_bridge.lines import Lines, LineWriter
 from devtools_lsp.wire.framing import MAX_FRAME_BYTES, Fault
 from devtools_lsp.wire.messages import (
@@ -23,9 +24,12 @@ from devtools_lsp.wire.messages import (
     ErrorAnswer,
     ErrorObject,
     Notification,
+    Request,
     RequestId,
     ResultAnswer,
     Surface,
+    UnusableMessageError,
+    decode_incoming,
     encode,
 )
 
@@ -60,6 +64,12 @@ class _Listed(msgspec.Struct):
     result: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _Asked(msgspec.Struct):
+    """A request that is made again: its params are passed on as they are."""
+
+    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
 _head = msgspec.json.Decoder(_Head)
 
 
@@ -76,11 +86,16 @@ class Proxy:
         self._outgoing = outgoing
         self._lines = Lines(MAX_LINE_BYTES)
         self._reading = True
+        self._hung_up = False
         self._abandoned = False
         self._ends_at: float | None = None
         self._to_client = LineWriter(outgoing)
         self._daemon: Downstream | None = None
-        self._open: dict[str, tuple[RequestId, str]] = {}
+        # With the methods, several for an id that was used again before its answer: each of them has an answer.
+        self._open: dict[RequestId, list[str]] = {}
+        self._unreachable: DevToolsError | None = None
+        self._own = f"{OWN}{os.urandom(8).hex()}:"
+        self._introducing: bytes | None = None
         self._introduction: bytes | None = None
         self._introduced: bytes | None = None
         self._listing: bytes | None = None
@@ -106,8 +121,10 @@ class Proxy:
         """Wait for something to do, and do it; false when there is nothing left to wait for."""
         daemon, poll = self._daemon, select.poll()
         room = self._to_client.waiting_bytes <= HIGH_WATER_BYTES
-        if self._reading and room and (daemon is None or len(daemon.waiting) <= HIGH_WATER_BYTES):
-            poll.register(self._incoming, select.POLLIN)
+        reads = room and (daemon is None or len(daemon.waiting) <= HIGH_WATER_BYTES)
+        if self._reading and (reads or not self._hung_up):
+            # Its end is noticed also while nothing can be taken from it.
+            poll.register(self._incoming, (select.POLLIN if reads else 0) | select.POLLRDHUP)
         if self._to_client.waiting_bytes:
             poll.register(self._outgoing, select.POLLOUT)
         if daemon is not None:
@@ -122,7 +139,11 @@ class Proxy:
         if daemon is not None and (events := ready.get(daemon.socket.fileno())):
             self._hear(daemon, events)
         if self._incoming in ready:
-            self._read()
+            if reads:
+                self._read()
+            else:
+                self._hung_up = True
+                self._ends_at = time.monotonic() + LAST_WORDS_S
         return True
 
     # -- from the client -----------------------------------------------------------------------------------------
@@ -130,9 +151,13 @@ class Proxy:
     def _read(self) -> None:
         try:
             data = os.read(self._incoming, CHUNK_BYTES)
+        except BlockingIOError:
+            # Whoever shares it was faster.
+            return
         except OSError as error:
             say(f"stdin cannot be read any more: {error.strerror}")
             data = b""
+        self._unreachable = None
         for line in self._lines.feed(data):
             self._take(line)
         if not data:
@@ -154,11 +179,12 @@ class Proxy:
             self._tell(ErrorAnswer(id=None, error=ErrorObject(PARSE_ERROR, told)))
             return
         head = _read_head(line)
-        request = head.id if isinstance(head.id, int | str) and isinstance(head.method, str) else None
+        method = head.method if isinstance(head.method, str) else ""
+        request = _answered_to(head, line)
         if request is not None:
-            self._open[str(request)] = (request, str(head.method))
-        if head.method == "initialize":
-            self._introduction, self._introduced = line, None
+            self._open.setdefault(request, []).append(method)
+        if method == "initialize" and request is not None:
+            self._introducing = line
         elif head.method == "notifications/initialized":
             self._introduced = line
         elif head.method == "tools/list":
@@ -171,22 +197,28 @@ class Proxy:
                     f"the request has {len(line):,} bytes, and the daemon takes at most {MAX_FRAME_BYTES:,}"
                 )
             if self._daemon is None:
-                if request is None:
+                if request is None and head != _NOTHING:
                     return
-                self._daemon = self._connect_again(replay=head.method != "initialize")
-            self._daemon.send(line)
+                self._connect_again(replay=method != "initialize")
+            if self._daemon is not None:
+                self._daemon.send(line)
         except DevToolsError as error:
             if request is not None:
-                self._refuse(str(request), error)
+                self._refuse(request, self._open[request][-1], error)
+            elif head == _NOTHING:
+                self._tell(ErrorAnswer(id=None, error=ErrorObject(PARSE_ERROR, f"no message, and {error.message}")))
         except OSError as error:
             self._lose(error.strerror or type(error).__name__)
 
     def _forget_cancelled(self, line: bytes) -> None:
         """What the client has cancelled is never answered."""
         try:
-            self._open.pop(str(msgspec.json.decode(line, type=_Cancelled).params.request), None)
+            named = msgspec.json.decode(line, type=_Cancelled).params.request
         except msgspec.DecodeError:
             return
+        request = meant_request(named, self._open)
+        if request is not None:
+            del self._open[request]
 
     # -- from the daemon -----------------------------------------------------------------------------------------
 
@@ -205,62 +237,104 @@ class Proxy:
         if not data:
             self._lose("the daemon closed it")
             return
+        if fault := self._take_frames(daemon, data):
+            daemon.socket.close()
+            self._lose(f"it sent something else than frames: {fault.message}")
+
+    def _take_frames(self, daemon: Downstream, data: bytes) -> Fault | None:
         daemon.decoder.feed(data)
         while (body := daemon.decoder.next()) is not None:
             if isinstance(body, Fault):
-                self._lose(f"it sent something else than frames: {body.message}")
-                return
+                return body
             self._hand_on(body)
+        return None
+
+    def _hear_rest(self, daemon: Downstream) -> None:
+        try:
+            while data := daemon.socket.recv(CHUNK_BYTES):
+                if self._take_frames(daemon, data):
+                    return
+        except OSError:
+            return
 
     def _hand_on(self, body: bytes) -> None:
         head = _read_head(body)
         if head.method is msgspec.UNSET and isinstance(head.id, int | str):
-            if isinstance(head.id, str) and head.id.startswith(OWN):
-                self._hear_own(head.id, body)
+            if isinstance(head.id, str) and head.id.startswith(self._own):
+                self._hear_own(head.id.removeprefix(self._own), body)
                 return
-            _, method = self._open.pop(str(head.id), (None, ""))
+            method = self._close(head.id)
             if method == "tools/list":
                 self._listed = _result_of(body)
-            elif method == "initialize" and head.error is not msgspec.UNSET:
-                self._introduction = None
+            elif method == "initialize":
+                if head.error is msgspec.UNSET:
+                    self._introduction = self._introducing
+                self._introducing = None
         self._write(body)
+
+    def _close(self, request: RequestId) -> str:
+        """An open request has its answer; returns its method."""
+        methods = self._open.get(request)
+        if not methods:
+            return ""
+        method = methods.pop(0)
+        if not methods:
+            del self._open[request]
+        return method
 
     def _lose(self, why: str) -> None:
         """Every open request is answered, and the next one finds another daemon."""
-        if self._daemon is not None:
-            self._daemon.socket.close()
-            self._daemon = None
+        daemon, self._daemon = self._daemon, None
+        if daemon is not None:
+            # What it said before its end still counts.
+            self._hear_rest(daemon)
+            daemon.socket.close()
         if not self._reading:
             why = "it ended"
         elif self._open:
             say(f"the connection to the daemon was lost ({why}); the next call connects again")
-        for key in list(self._open):
-            self._refuse(
-                key,
-                StepFailedError(
-                    f"the connection to the daemon was lost ({why}); what was running may have landed: look at the "
-                    "files before trying again"
-                ),
-            )
+        lost = StepFailedError(
+            f"the connection to the daemon was lost ({why}); what was running may have landed: look at the files "
+            "before trying again"
+        )
+        for request, methods in list(self._open.items()):
+            for method in list(methods):
+                self._refuse(request, method, lost)
 
     # -- another daemon ------------------------------------------------------------------------------------------
 
     def _connect(self) -> Downstream:
         return Downstream(self._root, self._surface, self._session)
 
-    def _connect_again(self, *, replay: bool) -> Downstream:
-        """A daemon that knows the client as the last one did, and is asked whether it offers the same tools."""
-        daemon = self._connect()
+    def _connect_again(self, *, replay: bool) -> None:
+        """A daemon that knows the client as the last one did, and is asked whether it offers the same tools.
+
+        What arrived together meets the same refusal: each would wait as long for it as the first one.
+        """
+        if self._unreachable is not None:
+            raise self._unreachable
+        try:
+            daemon = self._daemon = self._connect()
+        except DevToolsError as error:
+            self._unreachable = error
+            raise
+        except OSError as error:
+            self._unreachable = StepFailedError(f"the daemon cannot be reached: {error}")
+            raise self._unreachable from None
         if replay and self._introduction is not None:
-            daemon.send(_renamed(self._introduction, "initialize"))
+            daemon.send(self._as_own(self._introduction, "initialize"))
             if self._introduced is not None:
                 daemon.send(self._introduced)
         if replay and self._listing is not None and self._listed is not None:
-            daemon.send(_renamed(self._listing, "tools/list"))
-        return daemon
+            daemon.send(self._as_own(self._listing, "tools/list"))
 
-    def _hear_own(self, request: str, body: bytes) -> None:
-        if request == OWN + "tools/list" and self._introduction is not None:
+    def _as_own(self, line: bytes, method: str) -> bytes:
+        """A request of the client as one of ours, whose answer is not for it."""
+        params = msgspec.json.decode(line, type=_Asked).params
+        return encode(Request(id=self._own + method, method=method, params=params))
+
+    def _hear_own(self, method: str, body: bytes) -> None:
+        if method == "tools/list" and self._introduction is not None:
             listed = _result_of(body)
             if listed and listed != self._listed:
                 self._listed = listed
@@ -268,11 +342,13 @@ class Proxy:
 
     # -- to the client -------------------------------------------------------------------------------------------
 
-    def _refuse(self, key: str, error: DevToolsError) -> None:
+    def _refuse(self, request: RequestId, method: str, error: DevToolsError) -> None:
         """Answer an open request ourselves, in the form that the daemon would give it."""
         from devtools_lsp.agent.render import refusal_text
 
-        request, method = self._open.pop(key)
+        self._close(request)
+        if method == "initialize":
+            self._introducing = None
         if method == "tools/call":
             content = [{"type": "text", "text": refusal_text(error)}]
             result = {"content": content, "structuredContent": error.to_wire(), "isError": True}
@@ -296,18 +372,27 @@ class Proxy:
             self._abandoned = True
 
 
+_NOTHING = _Head()
+
+
 def _read_head(body: bytes) -> _Head:
     """What a message says of itself; of what is no message, nothing: the daemon says so."""
     try:
         return _head.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return _Head()
+        return _NOTHING
+
+
+def _answered_to(head: _Head, line: bytes) -> RequestId | None:
+    """The id that a line's answer will have; None when it has none, or one without."""
+    if isinstance(head.method, str):
+        return head.id if isinstance(head.id, int | str) else None
+    try:
+        decode_incoming(line)
+    except UnusableMessageError as error:
+        return error.request_id
+    return None
 
 
 def _result_of(body: bytes) -> bytes:
     return bytes(msgspec.json.decode(body, type=_Listed).result)
-
-
-def _renamed(line: bytes, method: str) -> bytes:
-    """A request of the client as one of ours, whose answer is not for it."""
-    return encode({**msgspec.json.decode(line), "id": OWN + method})

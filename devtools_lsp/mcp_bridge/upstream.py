@@ -11,13 +11,15 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from devtools_lsp.client import Client, NotificationCallback
-from devtools_lsp.errors import DevToolsError
+from devtools_lsp.errors import DevToolsError, WorkspaceBoundsError
 from devtools_lsp.mcp_bridge.words import Agent
 from devtools_lsp.wire.messages import Surface
 
 _log = logging.getLogger(__name__)
 
 TOOLS_CHANGED = "devtools/toolsChanged"
+MAX_AGENTS = 32
+"""For how many agents one MCP client may speak; each is a peer of the daemon until that client is gone."""
 
 
 class Connect(Protocol):
@@ -60,6 +62,11 @@ class Upstream:
         async with self._connecting:
             found = self._clients.get(agent)
             if found is None:
+                if len(self._clients) >= MAX_AGENTS:
+                    raise WorkspaceBoundsError(
+                        f"this connection speaks for {MAX_AGENTS} agents already; use one of their names, or another "
+                        "connection"
+                    )
                 found = self._clients[agent] = await self._connect(
                     name=agent.name,
                     version=agent.version,

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devtools_lsp.mcp_bridge import progress
+from devtools_lsp.errors import WorkspaceBoundsError
+from devtools_lsp.mcp_bridge import dispatcher, progress, upstream
 from devtools_lsp.mcp_bridge.dispatcher import Asked, MessageDispatcher
 from devtools_lsp.mcp_bridge.lines import Lines
 from devtools_lsp.mcp_bridge.progress import ProgressRelay
+from devtools_lsp.mcp_bridge.words import agent
 from devtools_lsp.wire.framing import FrameTooLargeError
 
 
@@ -116,6 +118,61 @@ async def test_what_is_no_message_is_answered_and_passed_over():
     assert codes == [(None, -32700), (1, -32600), (None, -32700), (None, -32600), (None, -32600), (7, -32600)]
     assert answers[-1] == {"jsonrpc": "2.0", "id": 2, "result": {"method": "ping", "more": None}}
     assert await client.end() == []
+
+
+async def test_params_that_are_no_text_are_answered_and_passed_over():
+    client = Client()
+    await client.send(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"text":"\xff"}}')
+    await client.send(b'{"jsonrpc":"2.0","method":"notifications/x","params":{"text":"\xff"}}')
+    await client.send(b'{"jsonrpc":"2.0","id":2,"method":"ping","params":{"number":1e999}}')
+    answers = await client.told(3)
+    assert [(answer["id"], answer["error"]["code"]) for answer in answers] == [(1, -32700), (None, -32700), (2, -32600)]
+    await client.ask(3, "ping")
+    assert [answer["id"] for answer in await client.told(1)] == [3]
+
+
+async def test_a_number_and_its_text_are_two_requests_and_one_id_is_one():
+    client = Client()
+    await client.ask(5, "wait")
+    await client.ask("5", "wait")
+    await client.ask(5, "ping")
+    (refused,) = await client.told(1)
+    assert (refused["id"], refused["error"]["code"]) == (5, -32600)
+    await client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "5"}})
+    client.go_on.set()
+    assert [answer["id"] for answer in await client.told(1)] == [5]
+    await client.ask("5", "ping")
+    assert [answer["id"] for answer in await client.told(1)] == ["5"], "an id is free again once it was cancelled"
+    assert await client.end() == []
+
+
+async def test_open_requests_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dispatcher, "MAX_REQUESTS", 2)
+    client = Client()
+    for number in (1, 2, 3):
+        await client.ask(number, "wait")
+    (refused,) = await client.told(1)
+    assert (refused["id"], refused["error"]["code"]) == (3, -32603)
+    client.go_on.set()
+    assert [answer["id"] for answer in await client.told(2)] == [1, 2]
+
+
+async def test_one_client_does_not_speak_for_any_number_of_agents(monkeypatch: pytest.MonkeyPatch):
+    class Connected:
+        async def close(self) -> None:
+            pass
+
+    async def connect(**_given: Any) -> Any:
+        return Connected()
+
+    monkeypatch.setattr(upstream, "MAX_AGENTS", 2)
+    served = upstream.Upstream(connect, "granular", None, lambda: None)
+    first = await served.client(agent("one", ""))
+    await served.client(agent("two", ""))
+    with pytest.raises(WorkspaceBoundsError):
+        await served.client(agent("three", ""))
+    assert await served.client(agent("one", "")) is first
+    await served.close()
 
 
 async def test_answers_come_as_they_are_ready():
