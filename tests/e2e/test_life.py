@@ -260,6 +260,8 @@ def test_any_client_may_ask_it_to_stop(mortal: Place):
 
 @pytest.mark.full
 def test_it_ends_by_itself_when_nobody_comes(mortal_place: Place):
+    if mortal_place.process is not None:
+        mortal_place.stop()
     mortal_place.configure(ALLOW + "[daemon]\nidle_exit_s = 0.5\n")
     mortal_place.start()
     agent = mortal_place.agent()
