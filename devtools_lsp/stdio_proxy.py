@@ -17,7 +17,7 @@ from devtools_lsp import discovery
 from devtools_lsp.errors import DevToolsError, InvalidConfigError
 
 USAGE = "usage: devtools-lsp stdio [--root DIR]"
-_CHUNK_BYTES = 256 * 1024
+_CHUNK_BYTES = 64 * 1024
 _LAST_WORDS_S = 10.0
 """How long the daemon may still answer after the editor has closed its end; its own bounds are shorter."""
 

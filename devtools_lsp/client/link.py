@@ -29,6 +29,7 @@ from devtools_lsp.wire.messages import (
     decode_incoming,
     encode,
 )
+from devtools_lsp.wire.reading import read_in_chunks
 
 _log = logging.getLogger(__name__)
 
@@ -283,6 +284,7 @@ class SocketLink(Link, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
         self._transport = cast("asyncio.Transport", transport)
+        read_in_chunks(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, whoever ended it."""

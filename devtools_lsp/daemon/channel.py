@@ -14,6 +14,7 @@ from typing import cast
 
 from devtools_lsp.wire.framing import encode_header
 from devtools_lsp.wire.messages import Notification, encode
+from devtools_lsp.wire.reading import read_in_chunks
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class StreamChannel:
         self._writer = writer
         self._transport = cast("asyncio.Transport", writer.transport)
         self._transport.set_write_buffer_limits(high=high_water_bytes)
+        read_in_chunks(self._transport)
         self._high_water_bytes = high_water_bytes
         self._label = label
         self._abort_bytes = abort_bytes

@@ -15,9 +15,9 @@ from devtools_lsp import __version__, discovery
 from devtools_lsp.errors import BadArgumentError, ConflictError, DevToolsError, StepFailedError, WaitTimeoutError
 from devtools_lsp.wire.framing import Fault, FrameDecoder, encode_frame
 from devtools_lsp.wire.messages import DEVTOOLS_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, Request, Surface, encode
+from devtools_lsp.wire.reading import CHUNK_BYTES
 
 GREETING_S = 30.0
-CHUNK_BYTES = 256 * 1024
 OWN = "devtools-lsp:"
 """What the ids of our own requests begin with."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from devtools_lsp.errors import DevToolsError, StepFailedError, WorkspaceBoundsError
-from devtools_lsp.mcp_bridge.downstream import CHUNK_BYTES, OWN, Downstream, say
+from devtools_lsp.mcp_bridge.downstream import OWN, Downstream, say
 from devtools_lsp.mcp_bridge.ids import meant_request
 from devtools_lsp.mcp_bridge.lines import Lines, LineWriter
 from devtools_lsp.wire.framing import MAX_FRAME_BYTES, Fault
@@ -32,6 +32,7 @@ from devtools_lsp.wire.messages import (
     decode_incoming,
     encode,
 )
+from devtools_lsp.wire.reading import CHUNK_BYTES
 
 MAX_LINE_BYTES = 4 * MAX_FRAME_BYTES
 """Above this nothing of a line is kept, not even whose it is."""
