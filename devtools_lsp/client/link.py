@@ -136,7 +136,7 @@ class Link(ABC):
         CallCancelledError, which says what had landed, and the result of a call that had finished already.
         """
         if self._why_lost is not None:
-            raise _connection_lost(self._why_lost)
+            raise connection_lost(self._why_lost)
         request_id = next(self._ids)
         if progress is not None:
             params = {**params, "progressToken": request_id}
@@ -182,7 +182,7 @@ class Link(ABC):
     async def lost(self) -> ConnectionLostError:
         """Wait until the connection has ended, and say why: for who waits for notifications and sends nothing."""
         await asyncio.wait([self._ended])
-        return _connection_lost(self._why_lost or "it ended")
+        return connection_lost(self._why_lost or "it ended")
 
     # -- stopping ------------------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class Link(ABC):
         self._ended.set_result(None)
         self.hang_up()
         for call in self._calls.values():
-            call.settle(_connection_lost(why))
+            call.settle(connection_lost(why))
 
 
 class SocketLink(Link, asyncio.Protocol):
@@ -318,7 +318,8 @@ class SocketLink(Link, asyncio.Protocol):
             self.lose(f"{type(error).__name__}: {error}")
 
 
-def _connection_lost(why: str) -> ConnectionLostError:
+def connection_lost(why: str) -> ConnectionLostError:
+    """What whoever waits for an answer is told when there will be none."""
     return ConnectionLostError(
         f"the connection to the daemon was lost ({why}); what was running may have landed: look at the files before "
         "trying again"

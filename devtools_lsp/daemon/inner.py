@@ -14,7 +14,7 @@ import msgspec
 
 from devtools_lsp.client import Client
 from devtools_lsp.client.link import Link, NotificationCallback
-from devtools_lsp.daemon.calls import Answer, CallBounds, Calls
+from devtools_lsp.daemon.calls import Answer, CallBounds, Calls, internal_error
 from devtools_lsp.daemon.doors import AgentDoor, Peer
 from devtools_lsp.daemon.introduction import introduced_peer
 from devtools_lsp.errors import BadArgumentError, CallCancelledError, ConflictError, DevToolsError
@@ -77,6 +77,10 @@ class InnerLink(Link):
         except (RpcError, DevToolsError) as error:
             answer.error(error)
             return
+        except Exception as error:
+            _log.exception("%s: the introduction failed", self._label)
+            answer.error(internal_error("devtools/initialize", type(error).__name__))
+            return
         self.peer = peer
         self._calls_running = Calls(self._door, peer, self._channel, self._bounds)
         answer.result(result)
@@ -92,7 +96,9 @@ class InnerLink(Link):
     async def end(self, reason: str) -> None:
         """Cancel what runs, wait for what it says, and leave."""
         if self._introducing is not None:
-            await asyncio.wait([self._introducing])
+            # An introduction that does not end by itself is ended, as a call is.
+            await asyncio.wait([self._introducing], timeout=self._bounds.cancel_grace_s)
+            self._introducing.cancel()
         if self._calls_running is not None:
             await self._calls_running.close(reason)
             for _ in range(_TURNS):

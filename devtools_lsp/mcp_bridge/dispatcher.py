@@ -258,5 +258,5 @@ def _error_of(error: Exception, method: str) -> ErrorObject:
     told = handler_exception_to_error_data(error)
     if told is None:
         _log.error("%s failed", method, exc_info=error)
-        return ErrorObject(INTERNAL_ERROR, "internal error; the bridge's standard error says more")
+        return ErrorObject(INTERNAL_ERROR, "internal error; the daemon's log has the details")
     return ErrorObject(told.code, told.message, told.data)

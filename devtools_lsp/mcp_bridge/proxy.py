@@ -294,10 +294,12 @@ class Proxy:
             why = "it ended"
         elif self._open:
             say(f"the connection to the daemon was lost ({why}); the next call connects again")
-        lost = StepFailedError(
-            f"the connection to the daemon was lost ({why}); what was running may have landed: look at the files "
-            "before trying again"
-        )
+        if not self._open:
+            return
+        # Loaded when it is needed: with it comes all of asyncio, which this process does without.
+        from devtools_lsp.client.link import connection_lost
+
+        lost = connection_lost(why)
         for request, methods in list(self._open.items()):
             for method in list(methods):
                 self._refuse(request, method, lost)

@@ -13,6 +13,7 @@ from devtools_lsp.daemon.connection import ConnectionBounds
 from devtools_lsp.daemon.introduction import UNNAMED_AGENT
 from devtools_lsp.daemon.lifecycle import LifeBounds
 from devtools_lsp.errors import BadArgumentError
+from tests.daemon.channels import Sent
 from tests.toy_daemon import WAIT_S, RawClient, framed, toy_daemon
 
 
@@ -76,29 +77,6 @@ async def test_an_id_in_use_is_refused_and_the_first_call_is_left_alone():
         await client.call(7, "wait")
         await client.call("7", "echo")
         assert (await client.receive())["id"] == "7"
-
-
-class Sent:
-    """A channel that records what it was given."""
-
-    closed = False
-    pending_bytes = 0
-
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-
-    def send(self, payload: object) -> None:
-        assert isinstance(payload, bytes)
-        self.sent.append(payload)
-
-    def notify(self, method: str, params: object) -> None:
-        raise AssertionError(method)
-
-    async def drain(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 def test_an_answer_is_given_once(caplog: pytest.LogCaptureFixture):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from devtools_lsp import mcp_bridge
+from devtools_lsp.client import ConnectionLostError, ProtocolError
 from devtools_lsp.daemon import mcp
 from devtools_lsp.daemon.calls import CallBounds
 from devtools_lsp.daemon.doors import Peer
@@ -55,6 +56,30 @@ async def test_an_end_during_an_introduction_leaves_nobody():
     with pytest.raises(CallCancelledError):
         await clients.connect(name="late", version="", surface=None, session=None)
     assert (door.here, clients.peers()) == ([], [])
+
+
+async def test_an_introduction_that_never_ends_holds_up_no_end():
+    door = Door()
+    clients = InnerClients(door, "c1", CallBounds(cancel_grace_s=0.01))
+    introduced = asyncio.create_task(clients.connect(name="agent", version="", surface=None, session=None))
+    await door.attaching.wait()
+    await asyncio.wait_for(clients.end("the daemon stops"), 5)
+    with pytest.raises(ConnectionLostError):
+        await asyncio.wait_for(introduced, 5)
+    assert (door.here, clients.peers()) == ([], [])
+
+
+async def test_a_fault_in_an_introduction_is_told_at_once(monkeypatch: pytest.MonkeyPatch):
+    door = Door()
+
+    async def fail(_peer: Peer) -> Any:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(door, "attach", fail)
+    clients = InnerClients(door, "c1", CallBounds())
+    with pytest.raises(ProtocolError, match="RuntimeError") as told:
+        await asyncio.wait_for(clients.connect(name="agent", version="", surface=None, session=None), 5)
+    assert "secret" not in str(told.value)
 
 
 class Channel:

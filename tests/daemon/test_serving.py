@@ -19,6 +19,7 @@ from devtools_lsp.daemon import serving
 from devtools_lsp.daemon.agents import _encoded_reply, _weight
 from devtools_lsp.daemon.calls import Answer
 from devtools_lsp.wire.framing import MAX_FRAME_BYTES
+from tests.daemon.channels import Sent
 
 ARTIFACT = SpooledJsonArtifact("handle", 0)
 
@@ -56,29 +57,6 @@ async def test_what_is_loaded_for_good_is_out_of_the_collectors_way(monkeypatch:
 def answered(content: str) -> ToolAnswer:
     result = Result("p-1", [], [], {}, [], [], [], [], True, False, False, [])
     return ToolAnswer(result, content, {"stdout": content})
-
-
-class Sent:
-    """A channel that keeps what it was given."""
-
-    closed = False
-    pending_bytes = 0
-
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-
-    def send(self, payload: object) -> None:
-        assert isinstance(payload, bytes)
-        self.sent.append(payload)
-
-    def notify(self, method: str, params: object) -> None:
-        raise AssertionError(method)
-
-    async def drain(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 def test_a_heavy_reply_is_encoded_beforehand_and_reads_the_same():
