@@ -28,7 +28,6 @@ from devtools_lsp.pipeline.guarded import Caller
 from devtools_lsp.pipeline.off_loop import ENTRY, SMALL, off_loop
 from devtools_lsp.pipeline.pipeline import new_plan_id
 from devtools_lsp.ports import Edited, PlanIdentity
-from devtools_lsp.wire.framing import MAX_FRAME_BYTES
 from devtools_lsp.wire.messages import (
     ApprovalsParams,
     ArtifactParams,
@@ -61,9 +60,6 @@ Params = TypeVar("Params")
 Handler = Callable[[_Asked], Awaitable[object]]
 
 DEFAULT_SURFACE: SurfaceName = "granular"
-
-_ANSWER_BYTES = 64 * 1024
-"""More than what an answer takes beside its result: an id may be long."""
 
 
 class AgentDesk:
@@ -305,11 +301,9 @@ def _weight(answer: ToolAnswer) -> int:
     return sum(map(len, texts)) + ENTRY * entries
 
 
-def _encoded_reply(answer: ToolAnswer, artifact: SpooledJsonArtifact, inline_tokens: int) -> object:
-    """A heavy reply, encoded already unless it fits no frame: what is said then takes something from it."""
-    reply = render_answer(answer, artifact, inline_tokens=inline_tokens)
-    encoded = encode(reply)
-    return msgspec.Raw(encoded) if len(encoded) <= MAX_FRAME_BYTES - _ANSWER_BYTES else reply
+def _encoded_reply(answer: ToolAnswer, artifact: SpooledJsonArtifact, inline_tokens: int) -> msgspec.Raw:
+    """A heavy reply, encoded already."""
+    return msgspec.Raw(encode(render_answer(answer, artifact, inline_tokens=inline_tokens)))
 
 
 def _edited(entry: EditedParam) -> Edited:

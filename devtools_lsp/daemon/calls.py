@@ -292,7 +292,15 @@ def _too_large(error: FrameTooLargeError, result: object) -> WorkspaceBoundsErro
     )
 
 
+class _WrittenPeek(msgspec.Struct):
+    """What is read of a result that was encoded beforehand."""
+
+    written: list[dict[str, str]] = msgspec.field(default_factory=list[dict[str, str]])
+
+
 def _written_in(result: object) -> list[dict[str, str]]:
+    if isinstance(result, msgspec.Raw):
+        return msgspec.json.decode(result, type=_WrittenPeek).written
     if not isinstance(result, Mapping):
         return []
     written: object = cast("Mapping[str, object]", result).get("written", [])

@@ -14,11 +14,11 @@ from devtools_lsp.agent.artifacts import SpooledJsonArtifact
 from devtools_lsp.agent.forge import ToolAnswer
 from devtools_lsp.agent.render import render_answer
 from devtools_lsp.config import load_configuration
-from devtools_lsp.core.result import Result
+from devtools_lsp.core.result import Result, Written
 from devtools_lsp.daemon import serving
 from devtools_lsp.daemon.agents import _encoded_reply, _weight
 from devtools_lsp.daemon.calls import Answer
-from devtools_lsp.wire.framing import MAX_FRAME_BYTES
+from devtools_lsp.wire.framing import MAX_FRAME_BYTES, FrameTooLargeError
 from tests.daemon.channels import Sent
 
 ARTIFACT = SpooledJsonArtifact("handle", 0)
@@ -70,6 +70,26 @@ def test_a_heavy_reply_is_encoded_beforehand_and_reads_the_same():
     assert json.loads(sent)["result"] == msgspec.to_builtins(render_answer(answer, ARTIFACT, inline_tokens=2000))
 
 
-def test_a_reply_that_fits_no_frame_is_left_for_the_answer_to_judge():
-    reply = _encoded_reply(answered("x" * (MAX_FRAME_BYTES // 2)), ARTIFACT, 2000)
-    assert isinstance(reply, dict)
+class Narrow(Sent):
+    """One that takes less than a frame, as the way to an MCP client does."""
+
+    limit = 1000
+
+    def send(self, payload: object) -> None:
+        assert isinstance(payload, bytes)
+        if len(payload) > self.limit:
+            raise FrameTooLargeError(len(payload), self.limit)
+        super().send(payload)
+
+
+@pytest.mark.parametrize("limit", [1000, MAX_FRAME_BYTES // 2, MAX_FRAME_BYTES])
+def test_a_reply_that_does_not_fit_still_says_what_was_written(limit: int):
+    answer = answered("x" * (limit // 2 + 100))
+    answer.result.written.append(Written(path="a.txt", kind="modified"))
+    channel = Narrow()
+    channel.limit = limit
+    Answer(channel, 1, "devtools/call").result(_encoded_reply(answer, ARTIFACT, 2000))
+    (sent,) = channel.sent
+    data = json.loads(sent)["error"]["data"]
+    assert data["code"] == "E_DEV_WORKSPACE_BOUNDS"
+    assert data["written"] == [{"path": "a.txt", "kind": "modified"}]
