@@ -255,12 +255,12 @@ def test_a_killed_daemon_leaves_a_socket_that_the_next_one_replaces(root: Path, 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_gracefully(root: Path, program: Start, number: signal.Signals):
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    before = signal.signal(number, signal.SIG_DFL)
     try:
-        # These tests may be run with `nohup`, which is for them and not for what they start.
+        # These tests may be run with `nohup` or `&`, which is for them and not for what they start.
         daemon = program()
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(number, before)
     assert first_line(daemon).startswith("READY")
     daemon.send_signal(number)
     assert daemon.communicate(timeout=WAIT_S)[1] == ""
