@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, Self
+
+import msgspec
 
 TextPolicy = Literal["normalize", "preserve"]
 Encoding = Literal["utf-8", "utf-16-le", "utf-16-be"]
@@ -30,8 +31,7 @@ class NotTextError(ValueError):
     """The bytes are not UTF-8, nor UTF-16 with a byte order mark, or they hold NUL. The message says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """Replace `text[start:end]` by `replacement`; offsets count code points of the LF text."""
 
     start: int
@@ -39,8 +39,7 @@ class Span:
     replacement: str
 
 
-@dataclass(frozen=True, slots=True)
-class TextForm:
+class TextForm(msgspec.Struct, frozen=True):
     """How a file's bytes are made from its LF text.
 
     `crlf` is the dominant ending (ties go to LF). `mixed` is None for a file whose endings are all the dominant
@@ -83,8 +82,8 @@ class TextForm:
             position = span.end
         flags += self.mixed[used:]
         if len(set(flags)) < 2:
-            return replace(self, mixed=None, crlf=bool(flags[0]) if flags else self.crlf)
-        return replace(self, mixed=bytes(flags))
+            return msgspec.structs.replace(self, mixed=None, crlf=bool(flags[0]) if flags else self.crlf)
+        return msgspec.structs.replace(self, mixed=bytes(flags))
 
     def same_bytes(self, other: TextForm, text: str) -> bool:
         """Whether this form and another make the same bytes of an LF text."""
@@ -117,7 +116,7 @@ def decode(data: bytes) -> tuple[str, TextForm]:
     if "\0" in raw:
         raise NotTextError("it contains NUL characters: a binary file, or UTF-16 without a byte order mark")
     text, form = split_endings(raw)
-    return text, replace(form, encoding=encoding, bom=True) if bom else form
+    return text, msgspec.structs.replace(form, encoding=encoding, bom=True) if bom else form
 
 
 def split_endings(raw: str) -> tuple[str, TextForm]:

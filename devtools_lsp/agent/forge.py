@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
+import msgspec
+
 from devtools_lsp.agent.schemas import merged_arguments, schema_of
 from devtools_lsp.core.result import Result
 from devtools_lsp.core.wording import shown
@@ -78,8 +80,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(msgspec.Struct, frozen=True):
     """Who calls a tool, and the switch that cancels the call."""
 
     agent: str
@@ -88,8 +89,7 @@ class Invocation:
     plan: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolAnswer:
+class ToolAnswer(msgspec.Struct, frozen=True):
     """What a tool returns: the result, and for workspace tools the text and data of their own."""
 
     result: Result

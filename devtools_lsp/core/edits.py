@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+
+import msgspec
 
 from devtools_lsp.core.linediff import differences
 from devtools_lsp.core.nearmiss import mistaken_form, nearest
@@ -21,8 +22,7 @@ _MATCHES_LISTED = 20
 """How many places an ambiguous block lists at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True):
     """Replace the one occurrence of `find` by `replace`, both verbatim; CRLF in them means LF."""
 
     find: str

@@ -14,8 +14,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from devtools_lsp.text import Span
 
@@ -38,8 +39,7 @@ class Difference(NamedTuple):
     new_end: int
 
 
-@dataclass(frozen=True, slots=True)
-class LineRun:
+class LineRun(msgspec.Struct, frozen=True):
     """A run of whole lines that was replaced.
 
     `start` and `end` are offsets into the old text, `line` is the 0-based number of the first old line (for an

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 from devtools_lsp.core.linediff import line_spans
 from devtools_lsp.core.result import Change
@@ -36,17 +38,17 @@ class FileText:
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def replaced(self, text: str, spans: Iterable[Span] | None = None) -> Self:
+    def replaced(self, text: str, spans: Iterable[Span] | None = None) -> FileText:
         """The same file with another text; `spans` say which parts of the old text were replaced.
 
         Without spans the lines that differ count as replaced, so that shared lines keep their ending.
         """
         if self.form.mixed is None:
-            return replace(self, text=text)
+            return FileText(text, self.form)
         known = list(spans) if spans is not None else line_spans(self.text, text)
-        return replace(self, text=text, form=self.form.after_spans(self.text, known))
+        return FileText(text, self.form.after_spans(self.text, known))
 
-    def edited(self, spans: Iterable[Span]) -> Self:
+    def edited(self, spans: Iterable[Span]) -> FileText:
         """The file after sorted, non-overlapping spans are replaced."""
         ordered = list(spans)
         return self.replaced(apply_spans(self.text, ordered), ordered)
@@ -56,8 +58,7 @@ class FileText:
         return encode(self.text, self.form if policy == "preserve" else UTF8_LF)
 
 
-@dataclass(frozen=True, slots=True)
-class DiskFile:
+class DiskFile(msgspec.Struct, frozen=True):
     """A file as the runtime last saw it on disk: the SHA-256 of its bytes, their number, and the text they hold."""
 
     sha256: str
@@ -65,8 +66,7 @@ class DiskFile:
     content: FileText
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Workspace:
+class Workspace(msgspec.Struct, frozen=True, eq=False):
     """An immutable snapshot; identity (`is`) tells a current one from a stale one.
 
     `files` what the plan's steps made of them · `acquired` what acquisition found, never changed · `disk` what
@@ -74,11 +74,11 @@ class Workspace:
     current path · `moved` disk path of each file that moved since the last write, by its current path.
     """
 
-    files: Mapping[str, FileText] = field(default_factory=dict[str, FileText])
-    acquired: Mapping[str, FileText] = field(default_factory=dict[str, FileText])
-    disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
-    origins: Mapping[str, str] = field(default_factory=dict[str, str])
-    moved: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Mapping[str, FileText] = msgspec.field(default_factory=dict[str, FileText])
+    acquired: Mapping[str, FileText] = msgspec.field(default_factory=dict[str, FileText])
+    disk: Mapping[str, DiskFile] = msgspec.field(default_factory=dict[str, DiskFile])
+    origins: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    moved: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @classmethod
     def of(cls, disk: Mapping[str, DiskFile]) -> Self:
@@ -92,12 +92,12 @@ class Workspace:
 
     def with_files(self, updates: Mapping[str, FileText]) -> Self:
         """Existing files changed or new ones added."""
-        return replace(self, files={**self.files, **updates})
+        return msgspec.structs.replace(self, files={**self.files, **updates})
 
     def without(self, paths: Iterable[str]) -> Self:
         """Files deleted."""
         gone = set(paths)
-        return replace(
+        return msgspec.structs.replace(
             self,
             files={path: content for path, content in self.files.items() if path not in gone},
             origins={path: origin for path, origin in self.origins.items() if path not in gone},
@@ -106,7 +106,7 @@ class Workspace:
 
     def renamed(self, moves: Mapping[str, str]) -> Self:
         """Files moved, all at once (`moves` may be a permutation); chains collapse, a round trip disappears."""
-        return replace(
+        return msgspec.structs.replace(
             self,
             files={moves.get(path, path): content for path, content in self.files.items()},
             origins=self._carried(moves, self.origins, self.acquired),

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from devtools_lsp.paths import extension_of, parent_of
 from devtools_lsp.text import NotTextError, decode
 
@@ -28,8 +30,7 @@ SKIPPED_DIRECTORIES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FileEvent:
+class FileEvent(msgspec.Struct, frozen=True):
     """Something happened to a file on disk; `path` is root-relative."""
 
     path: str

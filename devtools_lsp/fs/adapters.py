@@ -10,8 +10,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, cast
+
+import msgspec
 
 from devtools_lsp.core.workspace import sha256
 from devtools_lsp.errors import DevToolsError, PolicyError, StepFailedError, StepUnavailableError
@@ -167,7 +168,7 @@ class Adapter:
         """Stage 7 for all mutations, by the adapter's own transaction."""
         translate = self._translator.to_adapter
         translated = [
-            replace(
+            msgspec.structs.replace(
                 mutation,
                 path=translate(mutation.path),
                 source=translate(mutation.source) if mutation.source is not None else None,

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import replace
 from typing import Any, Literal
+
+import msgspec
 
 from devtools_lsp.errors import PolicyError
 from devtools_lsp.fs.adapters import Adapter
@@ -361,7 +362,7 @@ def _report(mutations: Sequence[Mutation | None], landed: Landed) -> None:
 def _named(mutation: Mutation, path: str, source: str | None) -> Mutation:
     if path == mutation.path and source == mutation.source:
         return mutation
-    return replace(mutation, path=path, source=source)
+    return msgspec.structs.replace(mutation, path=path, source=source)
 
 
 def _access(mutation: Mutation) -> Access:

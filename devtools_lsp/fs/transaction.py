@@ -9,8 +9,9 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+import msgspec
 
 from devtools_lsp.errors import PolicyError
 from devtools_lsp.fs.carrying import Carrier
@@ -99,8 +100,10 @@ class Transaction:
             access = "restore"
         target = self._resolve_path(mutation.path, access, parents, directory=mutation.kind in ("mkdir", "rmdir"))
         if mutation.source is None:
-            return mutation if target == mutation.path else replace(mutation, path=target)
-        return replace(mutation, path=target, source=self._resolve_path(mutation.source, "delete", parents))
+            return mutation if target == mutation.path else msgspec.structs.replace(mutation, path=target)
+        return msgspec.structs.replace(
+            mutation, path=target, source=self._resolve_path(mutation.source, "delete", parents)
+        )
 
     def _resolve_path(self, path: str, access: Access, parents: OpenParents, *, directory: bool = False) -> str:
         if path in self._resolved:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+import msgspec
 
 from devtools_lsp.core.diagnostics import Diagnostic, notice
 from devtools_lsp.core.summary import first_names
@@ -21,8 +22,7 @@ _NARROWER = "; leave it out by naming the other files, or by narrower patterns s
 _NOTHING_LOOKED_AT: Mapping[str, FileStat | None] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """What acquisition will read: concrete `targets`, sorted and unique, and what was left out of patterns.
 
     `by_pattern` is what each pattern found; `spelled` are the targets that are named as they are, too.
@@ -40,10 +40,9 @@ class Resolved:
         return frozenset(self.targets) - self.spelled
 
 
-@dataclass(slots=True)
-class _Skipped:
-    links: list[str] = field(default_factory=list[str])
-    denied: list[str] = field(default_factory=list[str])
+class _Skipped(msgspec.Struct):
+    links: list[str] = msgspec.field(default_factory=list[str])
+    denied: list[str] = msgspec.field(default_factory=list[str])
 
     def notices(self) -> tuple[Diagnostic, ...]:
         found: list[Diagnostic] = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,16 +34,14 @@ from devtools_lsp.ports import Access, Cancellation, Decision, LandedFile, Mutat
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Who calls, under which plan id, and the switch that cancels the call."""
 
     who: PlanIdentity
-    signal: Cancellation = field(default_factory=Cancellation)
+    signal: Cancellation = msgspec.field(default_factory=Cancellation)
 
 
-@dataclass(frozen=True, slots=True)
-class Reversal:
+class Reversal(msgspec.Struct, frozen=True):
     """What an undo would do: `mutations` in order, directories that empty last, and what a person is shown of it."""
 
     plan: str
@@ -55,7 +52,7 @@ class Reversal:
     decided: Callable[[Decision], Awaitable[Reversal]]
     """What is left of it once a person dropped hunks or gave texts of their own."""
     landed: tuple[LandedFile, ...] = ()
-    kept: Mapping[str, str] = field(default_factory=dict[str, str])
+    kept: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """Files that do not hold what the plan wrote any more, each with why; nothing of theirs is touched."""
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from devtools_lsp.core.delta import Delta
 from devtools_lsp.core.diagnostics import notice
 from devtools_lsp.core.hunks import changed_ranges
@@ -323,7 +325,7 @@ def _take(
             continue
         updates[path] = disk[path].content
     moved = {path: source for path, source in workspace.moved.items() if path not in known_moves.values()}
-    execution.workspace = replace(workspace.with_files(updates), disk=disk, moved=moved)
+    execution.workspace = msgspec.structs.replace(workspace.with_files(updates), disk=disk, moved=moved)
 
 
 def _compare_advice(execution: Execution, step: CompiledStep, engine_id: str, delta: Delta, found: _Found) -> None:

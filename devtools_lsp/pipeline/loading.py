@@ -6,7 +6,8 @@ What they are was settled by names in `acquire.py`; what is no text is refused h
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.core.summary import first_names
@@ -19,8 +20,7 @@ from devtools_lsp.ports import batching
 from devtools_lsp.text import NotTextError, decode
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """The files as texts, and those that are none and were left out, with what is said of them."""
 
     files: dict[str, DiskFile]

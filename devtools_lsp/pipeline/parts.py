@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.pipeline.path_locks import PathLocks
 from devtools_lsp.pipeline.steps import CompiledStep
@@ -54,8 +56,7 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class StepContext:
+class StepContext(msgspec.Struct, frozen=True):
     """What step middleware is told; `stash` lives for one execution and is shared by its steps."""
 
     plan: str
@@ -107,8 +108,7 @@ class Witness(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
+class PlanRequest(msgspec.Struct, frozen=True):
     """One execution: what to acquire, the steps, who asks.
 
     `paths` are literals and patterns, `literals` file names as they are (SPEC 3.2.1: a `path` argument is one, and so

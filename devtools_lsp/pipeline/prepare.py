@@ -6,7 +6,9 @@ What could not land is never asked about, so all of this runs first, and none of
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from devtools_lsp.core.patch.operations import ParsedPatch
 from devtools_lsp.errors import BadArgumentError, DevToolsError, StepFailedError
@@ -33,8 +35,7 @@ _NAMED = 4096
 """How much of a path that was refused an error repeats: no file's path is longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A plan that may be asked about: its steps with root-relative paths, and what acquisition will read.
 
     `windowed` says that the files are only looked at through read_lines, so that they need not be loaded.
@@ -134,12 +135,12 @@ def _localize(parts: PipelineParts, step: CompiledStep) -> CompiledStep:
         path = local_path(parts, step.step, arguments.path)
         if path == arguments.path:
             return step
-        return replace(step, arguments=arguments.model_copy(update={"path": path}))
+        return msgspec.structs.replace(step, arguments=arguments.model_copy(update={"path": path}))
     if isinstance(arguments, FormatArguments | LintArguments | WriteArguments) and arguments.paths is not None:
         paths = [_entry(parts, step.step, entry) for entry in arguments.paths]
-        return replace(step, arguments=arguments.model_copy(update={"paths": paths}))
+        return msgspec.structs.replace(step, arguments=arguments.model_copy(update={"paths": paths}))
     if step.patch is not None:
-        return replace(step, patch=step.patch.resolved(lambda path: local_path(parts, step.step, path)))
+        return msgspec.structs.replace(step, patch=step.patch.resolved(lambda path: local_path(parts, step.step, path)))
     return step
 
 

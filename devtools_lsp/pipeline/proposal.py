@@ -7,7 +7,8 @@ What is shown and what is written come from the same entries.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from devtools_lsp.core.changeset import FileChange
 from devtools_lsp.core.diagnostics import Diagnostic
@@ -19,8 +20,7 @@ from devtools_lsp.ports import Decision, LandedFile
 from devtools_lsp.text import UTF8_LF, Span, TextPolicy, to_lf
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed:
+class Proposed(msgspec.Struct, frozen=True):
     """One file of a proposal. `before` None = added, `after` None = deleted, `source` set = moved from there.
 
     `base_hash` is the SHA-256 of the bytes on disk that `before` came from; `spans` say which parts of the old
@@ -62,13 +62,12 @@ class Proposed:
         return LandedFile(path=self.path, kind=self.kind, from_=self.source, ranges=tuple(ranges))
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True):
     """What one step would make of the workspace: `after`, and the entries that say how it differs."""
 
     after: Workspace
     entries: tuple[Proposed, ...] = ()
-    notes: tuple[Diagnostic, ...] = field(default=())
+    notes: tuple[Diagnostic, ...] = msgspec.field(default=())
 
     @property
     def weight(self) -> int:
@@ -116,7 +115,7 @@ class Proposal:
                 workspace = workspace.with_files({entry.path: taken.after})
             if taken is not None and (taken.before != taken.after or taken.source is not None):
                 entries.append(taken)
-        return replace(self, after=workspace, entries=tuple(entries))
+        return msgspec.structs.replace(self, after=workspace, entries=tuple(entries))
 
 
 def _decide_entry(
@@ -129,7 +128,7 @@ def _decide_entry(
     """One file as the person took it; None when an addition was dropped altogether."""
     if entry.path in whole:
         base = entry.after or entry.before or FileText("")
-        return replace(entry, after=base.replaced(whole[entry.path]), spans=None)
+        return msgspec.structs.replace(entry, after=base.replaced(whole[entry.path]), spans=None)
     own = {hunk.id for hunk in shown.hunks}
     own_dropped = own & set(dropped)
     own_bodies = {name: body for name, body in bodies.items() if name in own}
@@ -140,7 +139,7 @@ def _decide_entry(
     if entry.before is None and own_dropped == own:
         return None
     base = entry.before or entry.after or FileText("")
-    return replace(entry, after=base.replaced(text), spans=None)
+    return msgspec.structs.replace(entry, after=base.replaced(text), spans=None)
 
 
 def propose(

@@ -8,8 +8,10 @@ who is shown what and where rules come from is other people's business.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from devtools_lsp.core.changeset import FileChange, Preview
 from devtools_lsp.paths import PathPattern
@@ -36,8 +38,7 @@ EDIT_FAMILY = frozenset({"edit", "apply_patch", "edit_file", "write_file"})
 """Steps that count as one when a decision is remembered: different tools for the same act."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """One gate call as the rules see it. `aliases` are its paths with links resolved, where that makes a difference."""
 
     call: GateCall
@@ -169,8 +170,7 @@ class Rule:
         return shown | {key: value for key, value in optional.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """The rules' answer: `allow` and `deny` settle it, `ask` is for a person. `why` is in words."""
 
     decision: Outcome
@@ -208,14 +208,13 @@ Mode `deny` refuses whatever would have asked; the user's own allow and ask rule
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RuleBook:
+class RuleBook(msgspec.Struct, frozen=True):
     """All rules in force: the user's, those remembered, and the built-in ones of the mode."""
 
     mode: Mode = "editor"
     user: tuple[Rule, ...] = ()
     remembered: tuple[Rule, ...] = ()
-    always_asks: AlwaysAsks = field(default=lambda _path: False)
+    always_asks: AlwaysAsks = msgspec.field(default=lambda _path: False)
 
     def all_rules(self) -> tuple[Rule, ...]:
         """In the order in which the first match answers."""

@@ -7,7 +7,6 @@ steps themselves are in `text_steps`, `engine_steps` and `write_steps`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -29,25 +28,24 @@ from devtools_lsp.pipeline.stopping import StoppedError, Stopping
 from devtools_lsp.pipeline.writing import Landing
 
 
-@dataclass(slots=True)
-class Execution:
+class Execution(msgspec.Struct):
     """The moving state of one plan; steps read and replace `workspace` and append to the rest."""
 
     parts: PipelineParts
     request: PlanRequest
     prepared: Prepared
     asker: Asker
-    workspace: Workspace = field(default_factory=Workspace)
-    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
-    reads: dict[str, Read] = field(default_factory=dict[str, Read])
-    landing: Landing = field(default_factory=Landing)
-    normalized: list[Normalized] = field(default_factory=list[Normalized])
-    unreadable: list[Unreadable] = field(default_factory=list[Unreadable])
-    engines: dict[str, EngineUse] = field(default_factory=dict[str, EngineUse])
-    judgements: list[Judgement] = field(default_factory=list[Judgement])
+    workspace: Workspace = msgspec.field(default_factory=Workspace)
+    diagnostics: list[Diagnostic] = msgspec.field(default_factory=list[Diagnostic])
+    reads: dict[str, Read] = msgspec.field(default_factory=dict[str, Read])
+    landing: Landing = msgspec.field(default_factory=Landing)
+    normalized: list[Normalized] = msgspec.field(default_factory=list[Normalized])
+    unreadable: list[Unreadable] = msgspec.field(default_factory=list[Unreadable])
+    engines: dict[str, EngineUse] = msgspec.field(default_factory=dict[str, EngineUse])
+    judgements: list[Judgement] = msgspec.field(default_factory=list[Judgement])
     decision: DecisionReport | None = None
     in_place_ran: bool = False
-    stash: dict[str, Any] = field(default_factory=dict[str, Any])
+    stash: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     current: str | None = None
     """The step that runs, or ran last."""
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeGuard, cast, get_args
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from devtools_lsp.core.patch.parse import ParsedPatch, parse_patch
@@ -140,8 +140,7 @@ STEP_REQUIRES: dict[OpName, Literal["format", "lint", "check"]] = {
 """Which capability a step needs some engine to have; steps not listed need none."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledStep:
+class CompiledStep(msgspec.Struct, frozen=True):
     """One validated op. `args` is what the caller authored, byte for byte; `patch` is parsed already."""
 
     index: int

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from devtools_lsp.core.renames import plan_renames
 from devtools_lsp.core.result import Normalized, Written
@@ -21,8 +22,7 @@ from devtools_lsp.ports import Mutation, Permit, PlanIdentity
 from devtools_lsp.text import UTF8_LF, TextPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class WritePlan:
+class WritePlan(msgspec.Struct, frozen=True):
     """What one write does. `written` is what the result says when all of it landed."""
 
     mutations: tuple[Mutation, ...]
@@ -41,11 +41,10 @@ class WritePlan:
         return tuple(sorted(named))
 
 
-@dataclass(slots=True)
-class Landing:
+class Landing(msgspec.Struct):
     """What has reached the disk so far, in order; `ahead` is what was worked out about the plan that landed last."""
 
-    written: list[Written] = field(default_factory=list[Written])
+    written: list[Written] = msgspec.field(default_factory=list[Written])
     ahead: Ahead | None = None
 
 
@@ -117,10 +116,10 @@ def plan_write(
             entries.append(Proposed(path, before, content, base_hash, spans=shown.spans if shown and same else None))
             if on_disk is None:
                 created.append(path)
-        settled_content = content if policy == "preserve" else replace(content, form=UTF8_LF)
+        settled_content = content if policy == "preserve" else FileText(content.text, UTF8_LF)
         disk[path] = DiskFile(sha256(data), len(data), settled_content)
         files[path] = settled_content
-    settled = replace(workspace, files=files, disk=disk, moved=moved)
+    settled = msgspec.structs.replace(workspace, files=files, disk=disk, moved=moved)
     return WritePlan(
         tuple(mutations),
         tuple(sorted(entries, key=lambda entry: entry.path)),
@@ -193,7 +192,9 @@ async def land(
     await ahead.begin()
     require_clean_buffers(parts, step, plan.targets)
     # A cycle of renames passes through a name that nobody authored; it belongs to the approved moves.
-    covered = replace(permit, may_create=(*permit.may_create, *plan.passing)) if plan.passing else permit
+    covered = (
+        msgspec.structs.replace(permit, may_create=(*permit.may_create, *plan.passing)) if plan.passing else permit
+    )
     raw: list[Mutation] = []
     try:
         await parts.gauntlet.commit(covered, plan.mutations, raw.append)

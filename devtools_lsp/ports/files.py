@@ -6,22 +6,21 @@ Optional abilities are protocols of their own, since adapters are duck-typed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, cast, runtime_checkable
+
+import msgspec
 
 FileKind = Literal["file", "directory", "symlink", "other"]
 
 
-@dataclass(frozen=True, slots=True)
-class FileStat:
+class FileStat(msgspec.Struct, frozen=True):
     """What one path is: `size` in bytes; a `symlink` is reported only where links are not followed."""
 
     kind: FileKind
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryEntry:
+class DirectoryEntry(msgspec.Struct, frozen=True):
     """One name in a directory."""
 
     name: str
@@ -90,8 +89,7 @@ UNCHECKED = "unchecked"
 """An `expect` that compares nothing; no SHA-256 looks like it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
+class Mutation(msgspec.Struct, frozen=True):
     """One change of the tree, with what must be true of its target before it.
 
     `write` takes `data`; `rename` takes `source`, and `path` is its destination. `expect` is the SHA-256 of the

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+import msgspec
 
 from devtools_lsp.core.changeset import Preview
 from devtools_lsp.ports.cancellation import Cancellation
 
 
-@dataclass(frozen=True, slots=True)
-class GateCall:
+class GateCall(msgspec.Struct, frozen=True):
     """The question, exactly as SPEC 4.1: authored `args`, resolved `targets`, what may be created, which engines."""
 
     step: str
@@ -31,8 +31,7 @@ class GateCall:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
+class Edited(msgspec.Struct, frozen=True):
     """A person's own text in place of the proposal: of a whole file (`path`) or of one hunk (`hunk_id`)."""
 
     text: str
@@ -40,8 +39,7 @@ class Edited:
     hunk_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The gate's answer. `by` names who or what decided (`rule`, `editor`, `terminal`, ...).
 
     A decline carries `reason` and `note` for the agent; `withdrawn` says that the asker left before anybody
@@ -58,8 +56,7 @@ class Decision:
     person: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GateContext:
+class GateContext(msgspec.Struct, frozen=True):
     """Who asks, where in which plan, and the lazily computed preview (SPEC 4.4)."""
 
     plan: str

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import msgspec
 
 from devtools_lsp.ports.files import FileStat, Mutation
 
 Access = Literal["read", "write", "create", "delete", "restore"]
 
 
-@dataclass(frozen=True, slots=True)
-class Permit:
+class Permit(msgspec.Struct, frozen=True):
     """Proof that the gate approved one step: what it may touch. Only the pipeline makes one (I1).
 
     `targets` are concrete paths, `may_create` patterns or paths that may come into being.

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.core.result import Written
 from devtools_lsp.ports.gate import Decision, GateCall
@@ -35,8 +37,7 @@ class Buffers(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LandedFile:
+class LandedFile(msgspec.Struct, frozen=True):
     """A file as it is after it landed: `ranges` are 1-based inclusive line ranges of what changed, as they are now."""
 
     path: str

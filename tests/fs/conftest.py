@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
-from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from devtools_lsp.fs.local import LocalFileSystem
@@ -150,7 +150,7 @@ class Crasher:
     def _send(self, request: dict) -> None:
         if "mutations" in request:
             request["mutations"] = [
-                {**asdict(mutation), "data": base64.b64encode(mutation.data).decode()}
+                {**msgspec.structs.asdict(mutation), "data": base64.b64encode(mutation.data).decode()}
                 for mutation in request["mutations"]
             ]
         self._process.stdin.write(json.dumps({**request, "root": str(request["root"])}) + "\n")

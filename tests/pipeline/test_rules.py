@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from devtools_lsp.core.changeset import FileChange, Hunk, Preview
 from devtools_lsp.core.diagnostics import Diagnostic, Pending
