@@ -14,7 +14,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -64,13 +64,22 @@ class _Step:
 
 
 class Carrier:
-    """Carries out one transaction. `prints` are the fingerprints of the files that were looked at, by path."""
+    """Carries out one transaction. `prints` are the fingerprints of the files that were looked at, by path.
 
-    def __init__(self, parents: OpenParents, journal: Journal, prints: Mapping[str, Print]) -> None:
+    `syncing` is called once, before the first new content is made durable.
+    """
+
+    def __init__(
+        self,
+        parents: OpenParents,
+        journal: Journal,
+        prints: Mapping[str, Print],
+        syncing: Callable[[], None] | None = None,
+    ) -> None:
         self._parents = parents
         self._journal = journal
         self._prints = prints
-        self._stager = Stager(parents, journal, prints)
+        self._stager = Stager(parents, journal, prints, syncing)
         self._id = new_id()
         self._made: dict[str, int] = {}
         self._placed: list[_Step] = []

@@ -12,6 +12,7 @@ too. On the local file system `symlinks` and `mutation` are called from its thre
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Literal
 
@@ -144,16 +145,23 @@ class WriteGauntlet:
 
     # -- after the gate ------------------------------------------------------------------------------------------
 
-    async def commit(self, permit: Permit, mutations: Sequence[Mutation], landed: Landed) -> None:
+    async def commit(
+        self,
+        permit: Permit,
+        mutations: Sequence[Mutation],
+        landed: Landed,
+        *,
+        waiting: Callable[[], None] | None = None,
+    ) -> None:
         """All eight stages for each mutation, in order; see `ports.Gauntlet`.
 
         Directories that are missing above a target are made first; they are part of the transaction and are not
         reported to `landed`. What has begun is finished when the caller is cancelled meanwhile, and reported before
-        the cancellation goes on.
+        the cancellation goes on. `waiting` is called for journalled commits of the local file system alone.
         """
         entered = [self._enter(permit, mutation) for mutation in mutations]
         if self._local is not None and self._local.atomic:
-            await self._commit_local(self._local, permit, entered, mutations, landed)
+            await self._commit_local(self._local, permit, entered, mutations, landed, waiting)
             return
         await _to_its_end(self._commit_adapter(permit, entered, mutations, landed))
 
@@ -209,8 +217,9 @@ class WriteGauntlet:
         entered: Sequence[Mutation],
         mutations: Sequence[Mutation],
         landed: Landed,
+        waiting: Callable[[], None] | None,
     ) -> None:
-        witness = _Stages(self._on_stage, [mutation.path for mutation in entered])
+        witness = _Stages(self._on_stage, [mutation.path for mutation in entered], waiting)
         translate = self._translator.to_adapter
         translated = [
             _named(mutation, translate(mutation.path), mutation.source and translate(mutation.source))
@@ -293,12 +302,17 @@ class WriteGauntlet:
 
 
 class _Stages:
-    """Records for `on_stage` what happens inside the local file system's commit."""
+    """Records for `on_stage` what happens inside the local file system's commit, and has `waiting` called on the loop.
 
-    def __init__(self, on_stage: OnStage | None, paths: Sequence[str]) -> None:
+    Made and ended on the loop, told from the thread in between.
+    """
+
+    def __init__(self, on_stage: OnStage | None, paths: Sequence[str], waiting: Callable[[], None] | None) -> None:
         self._on_stage = on_stage
         self._paths = list(paths)
         self._begun = False
+        self._loop = asyncio.get_running_loop()
+        self._waiting = waiting
 
     def examined(self, path: str, *, implied: bool) -> None:
         if self._on_stage is None:
@@ -316,7 +330,18 @@ class _Stages:
             for path in self._paths:
                 self._on_stage("mutation", path)
 
+    def syncing(self) -> None:
+        if self._waiting is not None:
+            with contextlib.suppress(RuntimeError):
+                # The loop was closed meanwhile, so nobody waits.
+                self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        if self._waiting is not None:
+            self._waiting()
+
     def ends(self) -> None:
+        self._waiting = None
         if self._on_stage is not None and self._begun:
             for path in self._paths:
                 self._on_stage("errors", path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 
 from devtools_lsp.errors import PolicyError
@@ -22,12 +22,22 @@ _NO_LINK = frozenset((errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, err
 
 
 class Stager:
-    """Makes files under names in open directories. `prints` are the fingerprints of what was looked at, by path."""
+    """Makes files under names in open directories. `prints` are the fingerprints of what was looked at, by path.
 
-    def __init__(self, parents: OpenParents, journal: Journal, prints: Mapping[str, Print]) -> None:
+    `syncing` is called once, before the first new content is made durable.
+    """
+
+    def __init__(
+        self,
+        parents: OpenParents,
+        journal: Journal,
+        prints: Mapping[str, Print],
+        syncing: Callable[[], None] | None = None,
+    ) -> None:
         self._parents = parents
         self._journal = journal
         self._prints = prints
+        self._syncing = syncing
 
     def keep(self, path: str, known: Print, name: str, directory: int) -> None:
         """Make a before-image. Raises ConflictError when the file is not what it was."""
@@ -46,12 +56,14 @@ class Stager:
         return Image.of(replace(known, ino=self._copy(after.origin, known, name, directory)))
 
     def _stage_data(self, after: Content, data: bytes, name: str, directory: int) -> Image:
+        syncing, self._syncing = self._syncing, None
         if after.origin is None:
             with self._before_image(after.restores) as like:
-                ino = write_staged(name, directory, data, like=like, mode=after.mode, insist=False)
+                ino = write_staged(name, directory, data, like=like, mode=after.mode, insist=False, syncing=syncing)
             return Image(ino, after.sha256, len(data), after.mode or 0)
         known = self._prints[after.origin]
-        ino = write_staged(name, directory, data, like=self._parents.known(after.origin, known.ino))
+        like = self._parents.known(after.origin, known.ino)
+        ino = write_staged(name, directory, data, like=like, syncing=syncing)
         return Image(ino, after.sha256, len(data), known.mode)
 
     @contextlib.contextmanager

@@ -12,6 +12,7 @@ import hashlib
 import os
 import secrets
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from devtools_lsp.errors import PolicyError
@@ -117,12 +118,20 @@ def remove_empty(name: str, directory: int, ino: int) -> None:
 
 
 def write_staged(
-    name: str, directory: int, data: bytes, *, like: int | None, mode: int | None = None, insist: bool = True
+    name: str,
+    directory: int,
+    data: bytes,
+    *,
+    like: int | None,
+    mode: int | None = None,
+    insist: bool = True,
+    syncing: Callable[[], None] | None = None,
 ) -> int:
     """Create `name` with `data`, durably, and return its inode; an existing name is an error.
 
     `like` is an open file whose mode, owner and extended attributes it gets; without `insist` as far as that is
-    allowed. Without one it is an ordinary new file, of permission bits `mode` if given. A failure leaves nothing.
+    allowed. Without one it is an ordinary new file, of permission bits `mode` if given. `syncing` is called when all
+    but the disk's part is done. A failure leaves nothing.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o666 if like is None else 0o600, dir_fd=directory)
@@ -135,6 +144,8 @@ def write_staged(
             clone_metadata(like, descriptor, status, insist=insist)
         elif mode is not None:
             os.fchmod(descriptor, mode & 0o777)
+        if syncing is not None:
+            syncing()
         os.fsync(descriptor)
         return status.st_ino
     except BaseException:

@@ -56,17 +56,19 @@ class Workers:
     async def finish(self, work: Callable[[], _T]) -> tuple[_T, asyncio.CancelledError | None]:
         """Run `work` and wait for its end, also when the caller is cancelled meanwhile: that is returned beside it.
 
-        Raises what `work` raises, and RuntimeError when closed.
+        What `work` had called on the loop by `call_soon_threadsafe` has been called then, unless the caller was
+        cancelled. Raises what `work` raises, and RuntimeError when closed.
         """
         if self._closed:
             raise RuntimeError("the file system was closed")
         loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] | None = None
+        # A future that is awaited directly costs a turn of the loop less than one behind a shield.
+        waiter: asyncio.Future[None] = loop.create_future()
         results: list[_T] = []
         faults: list[BaseException] = []
 
         def wake() -> None:
-            if waiter is not None and not waiter.done():
+            if not waiter.done():
                 waiter.set_result(None)
 
         def job() -> None:
@@ -80,13 +82,14 @@ class Workers:
 
         self._queue.put(job)
         cancelled: asyncio.CancelledError | None = None
-        while not (results or faults):
-            # A future that is awaited directly costs a turn of the loop less than one behind a shield.
-            waiter = loop.create_future()
+        while True:
             try:
                 await waiter
             except asyncio.CancelledError as error:
                 cancelled = error
+            if results or faults:
+                break
+            waiter = loop.create_future()
         if faults:
             raise faults[0]
         return results[0], cancelled

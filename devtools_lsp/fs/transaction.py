@@ -39,6 +39,13 @@ class Witness(Protocol):
         """Everything was judged and compared; the next call changes the disk."""
         ...
 
+    def syncing(self) -> None:
+        """The new content is written and is being made durable: whoever waits has time for other work.
+
+        Once a commit, of several files with the first; never for one that brings no new content (moves, deletions).
+        """
+        ...
+
 
 class Transaction:
     """One commit of a list of mutations."""
@@ -83,7 +90,8 @@ class Transaction:
                 if self._witness is not None:
                     self._witness.begins()
                 if net.effects or directories or net.emptied:
-                    carrier = Carrier(parents, self._journal, self._prints)
+                    syncing = self._witness.syncing if self._witness is not None else None
+                    carrier = Carrier(parents, self._journal, self._prints, syncing)
                     carrier.carry_out(plan, net.effects, directories, net.emptied)
             except OSError as error:
                 raise refusal(error, self._doing, self._failing) from error

@@ -56,12 +56,23 @@ class Gauntlet(Protocol):
         """
         ...
 
-    async def commit(self, permit: Permit, mutations: Sequence[Mutation], landed: Callable[[Mutation], None]) -> None:
+    async def commit(
+        self,
+        permit: Permit,
+        mutations: Sequence[Mutation],
+        landed: Callable[[Mutation], None],
+        *,
+        waiting: Callable[[], None] | None = None,
+    ) -> None:
         """All eight stages for each mutation, in the order given; `landed` is called as each reaches the disk.
 
         On a transactional file system the list lands as a whole or not at all, and `landed` is called for each
         afterwards. Raises PolicyError, ConflictError or StepFailedError; what `landed` reported is then what is
         on the disk (I6). A commit that has begun is finished and reported when its caller is cancelled meanwhile.
+
+        `waiting` is called on the loop, at most once and never after the commit's end, when nothing is left but to
+        wait for the disk: a moment for other work. It must not raise. The commit may still fail after it. File
+        systems that do not tell never have it called.
         """
         ...
 

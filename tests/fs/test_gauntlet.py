@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
 import pytest
@@ -317,6 +318,84 @@ async def test_a_cancelled_caller_is_told_what_landed(tree, opened, monkeypatch,
         await task
     assert task.cancelled()
     assert landed == [change]
+    assert tree.files()["a.txt"] == b"A"
+
+
+async def test_whoever_waits_is_told_on_the_loop_while_the_disk_works(make, request, monkeypatch, sha):
+    """`waiting` comes once, when the new content is written and not durable yet; other file systems do not tell."""
+    gauntlet, contents = make()
+    loops_thread, synced = threading.current_thread(), threading.Event()
+    told: list[bool] = []
+    fsync = os.fsync
+
+    def waiting() -> None:
+        assert threading.current_thread() is loops_thread
+        told.append(synced.is_set())
+        go_on.set()
+
+    def slow(descriptor: int) -> None:
+        assert go_on.wait(20)
+        fsync(descriptor)
+        synced.set()
+
+    tells = "commit" in gauntlet.methods and "local" in request.node.callspec.params["make"]
+    go_on = threading.Event()
+    if tells:
+        # The disk is not done before the loop had its turn, so that the commit cannot be over either.
+        monkeypatch.setattr(os, "fsync", slow)
+    await gauntlet.commit(
+        permit("a.txt", "drop.txt", "fresh.txt"),
+        [
+            Mutation("write", "a.txt", b"A", expect=sha(b"a")),
+            Mutation("write", "fresh.txt", b"f", expect=None),
+            Mutation("delete", "drop.txt", expect=sha(b"d")),
+        ],
+        lambda _: None,
+        waiting=waiting,
+    )
+    assert told == ([False] if tells else [])
+    assert contents() == {"a.txt": b"A", "fresh.txt": b"f", "move.txt": b"m"}
+
+
+async def test_what_brings_no_new_content_does_not_let_anybody_wait(make, sha):
+    gauntlet, _ = make()
+    told: list[str] = []
+    for mutation in (
+        Mutation("rename", "moved.txt", source="move.txt", expect=sha(b"m")),
+        Mutation("delete", "drop.txt", expect=sha(b"d")),
+    ):
+        approved = permit(mutation.path, *([mutation.source] if mutation.source else []))
+        await gauntlet.commit(approved, [mutation], lambda _: None, waiting=lambda: told.append("waiting"))
+    assert told == []
+
+
+async def test_a_commit_that_is_over_tells_nobody_to_wait(tree, opened, monkeypatch, sha):
+    """The caller was cancelled, and the loop comes to the telling only when the commit has been reported."""
+    tree.fill(FILES)
+    handle = opened()
+    begun, go_on = threading.Event(), threading.Event()
+    commit_now = handle.file_system.commit_now
+
+    def watched(*arguments, **options):
+        begun.set()
+        assert go_on.wait(20)
+        commit_now(*arguments, **options)
+
+    monkeypatch.setattr(handle.file_system, "commit_now", watched)
+    told: list[str] = []
+    change = Mutation("write", "a.txt", b"A", expect=sha(b"a"))
+    task = asyncio.ensure_future(
+        handle.gauntlet.commit(permit("a.txt"), [change], lambda _: None, waiting=lambda: told.append("waiting"))
+    )
+    await asyncio.to_thread(begun.wait, 20)
+    # All in one turn of the loop: the end of the task is queued by the cancellation, before the thread tells.
+    task.cancel()
+    go_on.set()
+    handle.file_system.close()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0)
+    assert told == []
     assert tree.files()["a.txt"] == b"A"
 
 
