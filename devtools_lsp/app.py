@@ -6,12 +6,13 @@ The only module that knows every room. It decides nothing that a room could deci
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any, cast
 
 from devtools_lsp.agent import shell_processes
@@ -215,6 +216,26 @@ class World:
     """The shell's hooks, as `agent.shell.ShellSettings` says them."""
 
 
+class _Lease:
+    """As long as one is held, what it is on is not closed; `given_back` is called afterwards."""
+
+    __slots__ = ("_given_back", "_serving")
+
+    def __init__(self, serving: _Serving, given_back: Callable[[], None]) -> None:
+        self._serving = serving
+        self._given_back = given_back
+
+    def __enter__(self) -> DevPipeline:
+        self._serving.running += 1
+        return self._serving.pipeline
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._serving.running -= 1
+        self._given_back()
+
+
 class App:
     """One root, composed from its configuration. Make it with `build`, and `close` it."""
 
@@ -247,16 +268,9 @@ class App:
         """The open root in force."""
         return self._serving.opened
 
-    @contextlib.contextmanager
-    def lease(self) -> Generator[DevPipeline]:
+    def lease(self) -> AbstractContextManager[DevPipeline]:
         """The pipeline for one call: a reload meanwhile does not close the root under it."""
-        serving = self._serving
-        serving.running += 1
-        try:
-            yield serving.pipeline
-        finally:
-            serving.running -= 1
-            self._close_retired()
+        return _Lease(self._serving, self._close_retired)
 
     def tools(self, surface: SurfaceName) -> ToolSet:
         """The tools of a surface as they are offered now."""
@@ -304,6 +318,8 @@ class App:
         await self.registry.reconfigure(configuration.engines)
 
     def _close_retired(self) -> None:
+        if not self._retired:
+            return
         for serving in [entry for entry in self._retired if not entry.running]:
             self._retired.remove(serving)
             serving.opened.close()

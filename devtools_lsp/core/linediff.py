@@ -81,6 +81,8 @@ def differences(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Differ
     if head in (old_end, new_end):
         return [Difference(head, old_end, head, new_end)]
     common = set(old[head:old_end]) & set(new[head:new_end])
+    if not common:
+        return [Difference(head, old_end, head, new_end)]
     old_kept = [index for index in range(head, old_end) if old[index] in common]
     new_kept = [index for index in range(head, new_end) if new[index] in common]
     pairs = _Alignment([old[index] for index in old_kept], [new[index] for index in new_kept]).pairs()

@@ -5,7 +5,6 @@ Nothing else calls the gate and nothing else makes a `Permit`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from devtools_lsp.core.result import DecisionReport
 from devtools_lsp.errors import ConflictError, DevToolsError, GateDeclinedError, StepFailedError
 from devtools_lsp.pipeline.parts import PipelineParts
 from devtools_lsp.pipeline.path_locks import PathLockHolder
+from devtools_lsp.pipeline.waiting import noticing
 from devtools_lsp.ports import Cancellation, Decision, GateCall, GateContext, Permit, PlanIdentity
 
 PATIENCE_S = 0.02
@@ -103,11 +103,7 @@ class Asker:
     async def _answer(self, context: GateContext, call: GateCall) -> Decision:
         if self.locks is None:
             return await self._parts.gate(context, call)
-        letting_go = asyncio.get_running_loop().call_later(PATIENCE_S, self.locks.release)
-        try:
-            return await self._parts.gate(context, call)
-        finally:
-            letting_go.cancel()
+        return await noticing(self._parts.gate(context, call), PATIENCE_S, self.locks.release)
 
 
 def _refusal(step: str, call: GateCall, decision: Decision) -> GateDeclinedError | ConflictError:

@@ -93,9 +93,9 @@ async def read_present(parts: PipelineParts, paths: Sequence[str]) -> dict[str, 
 
 
 async def _read_all(parts: PipelineParts, targets: Sequence[str]) -> dict[str, bytes]:
-    batch = batching(parts.file_system)
     adapter_paths = {parts.translator.to_adapter(path): path for path in targets}
-    if batch is not None and len(targets) > 1:
+    batch = batching(parts.file_system) if len(targets) > 1 else None
+    if batch is not None:
         found = await batch.read_many(list(adapter_paths))
         contents: dict[str, bytes] = {}
         for adapter_path, path in adapter_paths.items():

@@ -23,6 +23,10 @@ class PathLocks:
         """A holder for these paths; nothing is taken yet."""
         return PathLockHolder(self, sorted(set(paths)))
 
+    def are_free(self, paths: Iterable[str]) -> bool:
+        """Whether nobody holds the lock of any of these paths, or waits for one, so that taking them is no wait."""
+        return self._locks.keys().isdisjoint(paths)
+
     def borrow(self, path: str) -> asyncio.Lock:
         """The lock of a path, counted as in use."""
         self._users[path] = self._users.get(path, 0) + 1
@@ -46,19 +50,25 @@ class PathLockHolder:
 
     async def take(self) -> None:
         """Wait for the locks, at most MAX_WAIT_S in all; then go on without the rest."""
+        if self._owner.are_free(self._paths):
+            await self._take_each()
+            return
         try:
             async with asyncio.timeout(MAX_WAIT_S):
-                for path in self._paths:
-                    lock = self._owner.borrow(path)
-                    try:
-                        await lock.acquire()
-                    except BaseException:
-                        self._owner.give_back(path)
-                        raise
-                    self._held.append((path, lock))
+                await self._take_each()
         except TimeoutError:
             # The comparison with the disk still protects the write; only the queueing is lost.
             return
+
+    async def _take_each(self) -> None:
+        for path in self._paths:
+            lock = self._owner.borrow(path)
+            try:
+                await lock.acquire()
+            except BaseException:
+                self._owner.give_back(path)
+                raise
+            self._held.append((path, lock))
 
     def release(self) -> None:
         """Let go of what is held."""

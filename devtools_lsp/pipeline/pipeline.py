@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -26,7 +26,7 @@ _PARSING = 4
 
 def new_plan_id() -> str:
     """An id that no other plan of any daemon has, short enough to read aloud."""
-    return f"p-{secrets.token_hex(6)}"
+    return f"p-{os.urandom(6).hex()}"
 
 
 class DevPipeline:
@@ -100,7 +100,7 @@ class DevPipeline:
 
         `paths` is what the caller authored for acquisition, None when it was not authored (SPEC 7.4).
         """
-        compiled = await off_loop(_weight([{"args": args}]), lambda: compile_step(step, args))
+        compiled = await off_loop(_patch_weight(args), lambda: compile_step(step, args))
         persists = compiled.changes_text()
         if persists and self.read_only:
             raise ReadOnlyError(f"{step} changes files and this workspace is read-only", step=step)
@@ -159,6 +159,10 @@ def _weight(ops: object) -> int:
     weight = 0
     for op in cast("Sequence[object]", ops) if isinstance(ops, Sequence) else ():
         args = cast("Mapping[str, object]", op).get("args") if isinstance(op, Mapping) else None
-        patch = cast("Mapping[str, object]", args).get("patch") if isinstance(args, Mapping) else None
-        weight += _PARSING * len(patch) if isinstance(patch, str) else 0
+        weight += _patch_weight(cast("Mapping[str, object]", args)) if isinstance(args, Mapping) else 0
     return weight
+
+
+def _patch_weight(args: Mapping[str, object]) -> int:
+    patch = args.get("patch")
+    return _PARSING * len(patch) if isinstance(patch, str) else 0

@@ -268,12 +268,8 @@ def _compile_op(index: int, op: Mapping[str, Any]) -> CompiledStep:
 def compile_step(step: OpName, args: Mapping[str, Any], *, index: int = 0) -> CompiledStep:
     """Validate one step's authored arguments and parse its patch."""
     arguments = validate_arguments(step, STEP_ARGUMENTS[step], args)
-    for entry in getattr(arguments, "paths", None) or ():
-        if is_pattern(entry):
-            try:
-                PathPattern.parse(entry)
-            except BadArgumentError as error:
-                raise error.at(step=step) from None
+    if isinstance(arguments, FormatArguments | LintArguments | WriteArguments):
+        _check_patterns(step, arguments.paths or ())
     patch = None
     if isinstance(arguments, ApplyPatchArguments):
         try:
@@ -281,6 +277,15 @@ def compile_step(step: OpName, args: Mapping[str, Any], *, index: int = 0) -> Co
         except BadArgumentError as error:
             raise error.at(step=step) from None
     return CompiledStep(index, step, args, arguments, patch=patch)
+
+
+def _check_patterns(step: OpName, paths: Sequence[str]) -> None:
+    for entry in paths:
+        if is_pattern(entry):
+            try:
+                PathPattern.parse(entry)
+            except BadArgumentError as error:
+                raise error.at(step=step) from None
 
 
 def _explain(model: type[BaseModel], problem: Any, problems: Sequence[Any]) -> str:

@@ -23,22 +23,19 @@ from devtools_lsp.text import UTF8_LF, TextPolicy
 
 
 class WritePlan(msgspec.Struct, frozen=True):
-    """What one write does. `written` is what the result says when all of it landed."""
+    """What one write does. `written` is what the result says when all of it landed; `targets` is every path that is
+    touched, both ends of moves, sorted.
+    """
 
     mutations: tuple[Mutation, ...]
     entries: tuple[Proposed, ...]
     written: tuple[Written, ...]
     created: tuple[str, ...]
+    targets: tuple[str, ...]
     settled: Workspace
     """The workspace once everything landed: its `disk` is what was written."""
     passing: tuple[str, ...] = ()
     """Temporary names that break cycles of renames."""
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Every path that is touched, both ends of moves."""
-        named = {entry.path for entry in self.entries} | {entry.source for entry in self.entries if entry.source}
-        return tuple(sorted(named))
 
 
 class Landing(msgspec.Struct):
@@ -76,7 +73,7 @@ def plan_write(
     mutations: list[Mutation] = []
     written: list[Written] = []
     expected: dict[str, str | None] = {path: known.sha256 for path, known in disk.items()}
-    renames = plan_renames(moves, taken=set(disk))
+    renames = plan_renames(moves, taken=set(disk)) if moves else []
     for move in renames:
         mutations.append(Mutation("rename", move.target, source=move.source, expect=expected.get(move.source)))
         expected[move.target] = expected.pop(move.source, None)
@@ -120,11 +117,14 @@ def plan_write(
         disk[path] = DiskFile(sha256(data), len(data), settled_content)
         files[path] = settled_content
     settled = msgspec.structs.replace(workspace, files=files, disk=disk, moved=moved)
+    named = {entry.path for entry in entries}
+    named.update(moves)
     return WritePlan(
         tuple(mutations),
         tuple(sorted(entries, key=lambda entry: entry.path)),
         tuple(written),
         tuple(sorted(created)),
+        tuple(sorted(named)),
         settled,
         tuple(move.target for move in renames if move.temporary),
     )

@@ -117,6 +117,7 @@ async def test_what_lands_reaches_engines_editors_hub_approvals_and_the_log(
     assert (await waiting.task).reason == "stale"
     await eventually(lambda: editor.told("devtools/landed"))
     await eventually(lambda: editor.shown.get("gone.py") == [] and editor.shown.get("old.py") == [])
+    await eventually(lambda: told)
     assert [(event.path, event.kind) for event in told] == [
         ("old.py", "deleted"),
         ("gone.py", "deleted"),
@@ -177,7 +178,7 @@ async def test_a_listener_that_fails_takes_nobody_with_it(daemon: Any, tmp_path:
 
     log = ActivityLog(tmp_path / "activity.jsonl", daemon.gate.clock)
     landed = Landed(daemon.editors, daemon.hub, daemon.gate.approvals, log, broken)
-    daemon.hub.files_removed = None
+    daemon.hub.files_changed = None
     landed.landed(WHO, "write", [LandedFile("a.py", "modified")], [Written("a.py", "modified")])
     landed.changed_outside([FileEvent("a.py", "changed")])
     await eventually(lambda: "engines are gone" in caplog.text)
