@@ -9,11 +9,11 @@ result is served from memory. Knows nothing of how replies are cut.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import logging
 import os
 import re
-import secrets
 import stat
 import threading
 from collections import OrderedDict, deque
@@ -93,20 +93,28 @@ class ArtifactStore:
 
     def spool(self, result: msgspec.Struct | Mapping[str, Any]) -> SpooledJsonArtifact:
         """Keep a result; its `diagnostics` become the items. The caller must not change it afterwards."""
+        artifact = self.name(result)
+        self.keep(artifact, result)
+        return artifact
+
+    def name(self, result: msgspec.Struct | Mapping[str, Any]) -> SpooledJsonArtifact:
+        """What a result will be called; nothing is there under that handle until it is kept."""
         diagnostics: Sized = (
             result.get("diagnostics", ()) if isinstance(result, Mapping) else getattr(result, "diagnostics", ())
         )
-        total = len(diagnostics)
-        handle = secrets.token_urlsafe(16)
+        handle = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+        return SpooledJsonArtifact(handle, len(diagnostics))
+
+    def keep(self, artifact: SpooledJsonArtifact, result: msgspec.Struct | Mapping[str, Any]) -> None:
+        """Keep a result under its name."""
         entry = _Entry(born=self._clock.time(), result=result)
         with self._lock:
-            self._entries[handle] = entry
+            self._entries[artifact.handle] = entry
             # The caller is the event loop: what exceeds a bound by this one is removed by the thread that writes.
-            self._unwritten.append((handle, entry))
+            self._unwritten.append((artifact.handle, entry))
             if not self._writing:
                 self._writer.submit(self._write_waiting)
                 self._writing = True
-        return SpooledJsonArtifact(handle, total)
 
     async def read(self, handle: str) -> bytes:
         """The whole result as JSON; raises BadArgumentError for a handle that is unknown or has expired."""

@@ -81,12 +81,17 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 class Invocation(msgspec.Struct, frozen=True):
-    """Who calls a tool, and the switch that cancels the call."""
+    """Who calls a tool, and the switch that cancels the call.
+
+    `foretold` may be told the answer that a call which writes will have if all of it lands, while the disk is waited
+    for: so much is ready then.
+    """
 
     agent: str
     session: str
     signal: Cancellation
     plan: str | None = None
+    foretold: Callable[[ToolAnswer], None] | None = None
 
 
 class ToolAnswer(msgspec.Struct, frozen=True):
@@ -240,7 +245,14 @@ def _granular(pipeline: DevPipeline, step: OpName, withheld: dict[str, Exception
         if step == "lint" and pipeline.read_only and args.get("fix"):
             raise ReadOnlyError("lint with fix changes files and this workspace is read-only", step=step)
         result = await pipeline.single(
-            step, args, paths=paths, agent=who.agent, session=who.session, signal=who.signal, plan=who.plan
+            step,
+            args,
+            paths=paths,
+            agent=who.agent,
+            session=who.session,
+            signal=who.signal,
+            plan=who.plan,
+            foretold=who.foretold and _told_as_answer(who.foretold),
         )
         return ToolAnswer(result)
 
@@ -254,6 +266,13 @@ def _granular(pipeline: DevPipeline, step: OpName, withheld: dict[str, Exception
         title=step.replace("_", " ").capitalize(),
         destructive=step == "apply_patch",
     )
+
+
+def _told_as_answer(told: Callable[[ToolAnswer], None]) -> Callable[[Result], None]:
+    def tell(result: Result) -> None:
+        told(ToolAnswer(result))
+
+    return tell
 
 
 def split_paths(step: str, arguments: Mapping[str, Any], *, required: bool) -> tuple[dict[str, Any], list[str] | None]:

@@ -138,6 +138,23 @@ def describe_workspace_tools() -> dict[str, str]:
 Deny = Callable[[str], bool]
 
 
+class _Caller(Caller, frozen=True):
+    """A caller who may be `told` beforehand what a call will answer if all that it writes lands."""
+
+    told: Callable[[ToolAnswer], None] | None = None
+
+    def answering(self, answer: Callable[[Result], ToolAnswer]) -> Caller:
+        """The caller as the pipeline takes it, when `answer` makes the tool's answer of a result."""
+        told = self.told
+        if told is None:
+            return self
+
+        def foretell(result: Result) -> None:
+            told(answer(result))
+
+        return msgspec.structs.replace(self, foretold=foretell)
+
+
 class WorkspaceTools:
     """Makes and runs the workspace tools of one pipeline."""
 
@@ -195,7 +212,9 @@ class WorkspaceTools:
             arguments: Mapping[str, Any], who: Invocation, progress: Progress | None = None, /
         ) -> ToolAnswer:
             checked = validate_arguments(name, model, arguments)
-            caller = Caller(PlanIdentity(who.plan or new_plan_id(), who.agent, who.session), who.signal)
+            caller = _Caller(
+                PlanIdentity(who.plan or new_plan_id(), who.agent, who.session), who.signal, told=who.foretold
+            )
             return await handler(checked, dict(arguments), caller, progress)
 
         return call
@@ -222,23 +241,40 @@ class WorkspaceTools:
         return ToolAnswer(result, content, data)
 
     async def _write_file(
-        self, args: WriteFileArguments, authored: Mapping[str, Any], caller: Caller, _progress: Progress | None
+        self, args: WriteFileArguments, authored: Mapping[str, Any], caller: _Caller, _progress: Progress | None
     ) -> ToolAnswer:
         path = local_path(self._pipeline.parts, "write_file", args.path)
         witness = SessionWitness(self._memory, caller.who.session, path, refuse_changed=True)
-        result = await self._pipeline.guarded.write_file(
-            args.path, args.content, authored=authored, caller=caller, witness=witness
+
+        def answer(result: Result) -> ToolAnswer:
+            kind = result.written[0].kind if result.written else "unchanged"
+            return ToolAnswer(result, f"{path}: {kind}\n", {"path": path, "kind": kind})
+
+        return answer(
+            await self._pipeline.guarded.write_file(
+                args.path, args.content, authored=authored, caller=caller.answering(answer), witness=witness
+            )
         )
-        kind = result.written[0].kind if result.written else "unchanged"
-        return ToolAnswer(result, f"{path}: {kind}\n", {"path": path, "kind": kind})
 
     async def _edit_file(
-        self, args: ReplaceArguments, authored: Mapping[str, Any], caller: Caller, _progress: Progress | None
+        self, args: ReplaceArguments, authored: Mapping[str, Any], caller: _Caller, _progress: Progress | None
     ) -> ToolAnswer:
         path = local_path(self._pipeline.parts, "edit", args.path)
-        await screen_path(self._pipeline.parts, "edit", path, "write")
-        require_seen(self._memory, caller.who.session, path)
+        if self._memory.seen(caller.who.session, path) is None:
+            # That the policy forbids it is the better reason; what was read is screened with the edit itself.
+            await screen_path(self._pipeline.parts, "edit", path, "write")
+            require_seen(self._memory, caller.who.session, path)
         witness = SessionWitness(self._memory, caller.who.session, path)
+
+        def answer(result: Result) -> ToolAnswer:
+            outcome = "edited" if result.written else "unchanged"
+            note = " (someone else changed the file since it was read; the edit applied to what it is now)"
+            return ToolAnswer(
+                result,
+                f"{path}: {outcome}{note if witness.changed else ''}\n",
+                {"path": path, "changedSinceRead": witness.changed},
+            )
+
         try:
             result = await self._pipeline.guarded.edit_file(
                 args.path,
@@ -246,17 +282,14 @@ class WorkspaceTools:
                 args.new_string,
                 replace_all=args.replace_all,
                 authored=authored,
-                caller=caller,
+                caller=caller.answering(answer),
                 witness=witness,
             )
         except DevToolsError as error:
             if witness.changed and error.reason in ("noMatch", "ambiguous"):
                 raise witness.conflict().at(step="edit") from error
             raise
-        data: dict[str, Any] = {"path": path, "changedSinceRead": witness.changed}
-        outcome = "edited" if result.written else "unchanged"
-        note = " (someone else changed the file since it was read; the edit applied to what it is now)"
-        return ToolAnswer(result, f"{path}: {outcome}{note if witness.changed else ''}\n", data)
+        return answer(result)
 
     # -- searching -----------------------------------------------------------------------------------------------
 

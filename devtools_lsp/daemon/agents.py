@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from devtools_lsp import __version__
-from devtools_lsp.agent.artifacts import SpooledJsonArtifact
+from devtools_lsp.agent.artifacts import ArtifactStore, SpooledJsonArtifact
 from devtools_lsp.agent.forge import Invocation, SurfaceName, ToolAnswer
 from devtools_lsp.agent.render import render_answer
 from devtools_lsp.app import App
@@ -56,6 +56,8 @@ class _Asked(msgspec.Struct, frozen=True):
 Params = TypeVar("Params")
 
 Handler = Callable[[_Asked], Awaitable[object]]
+Work = Callable[[str, Callable[[ToolAnswer], None]], Awaitable[ToolAnswer]]
+"""Does what was called under a plan id, and may tell its answer beforehand."""
 
 DEFAULT_SURFACE: SurfaceName = "granular"
 
@@ -140,9 +142,9 @@ class AgentDesk:
         wanted = await _decoded(asked.params, CallParams)
         surface = wanted.surface or _surface(asked.peer)
 
-        async def work(plan: str) -> ToolAnswer:
+        async def work(plan: str, foretold: Callable[[ToolAnswer], None]) -> ToolAnswer:
             tool = self._app.tools(surface).find(wanted.name)
-            who = Invocation(asked.peer.name, asked.peer.session, asked.call.signal, plan)
+            who = Invocation(asked.peer.name, asked.peer.session, asked.call.signal, plan, foretold)
             return await tool.call(wanted.arguments, who, lambda stream, text: _print(asked.call, stream, text))
 
         return await self._run(asked.call, work)
@@ -150,7 +152,7 @@ class AgentDesk:
     async def _ops(self, asked: _Asked) -> object:
         wanted = await _decoded(asked.params, OpsParams)
 
-        async def work(plan: str) -> ToolAnswer:
+        async def work(plan: str, _foretold: Callable[[ToolAnswer], None]) -> ToolAnswer:
             result = await self._app.pipeline.ops(
                 wanted.paths,
                 wanted.ops,
@@ -166,27 +168,23 @@ class AgentDesk:
     async def _undo(self, asked: _Asked) -> object:
         wanted = decode_params(asked.params, UndoParams)
 
-        async def work(plan: str) -> ToolAnswer:
+        async def work(plan: str, _foretold: Callable[[ToolAnswer], None]) -> ToolAnswer:
             caller = Caller(PlanIdentity(plan, asked.peer.name, asked.peer.session), asked.call.signal)
             return ToolAnswer(await self._app.pipeline.undo(wanted.plan, caller))
 
         return await self._run(asked.call, work)
 
-    async def _run(self, call: CallScope, work: Callable[[str], Awaitable[ToolAnswer]]) -> object:
+    async def _run(self, call: CallScope, work: Work) -> object:
         """Run one call under a plan id of its own, spool its result, and make the reply of it."""
         plan = new_plan_id()
         self._running[plan] = call
+        reply = _Reply(self._app.artifacts, self._app.configuration.file.reply.inline_tokens)
         try:
             with self._app.lease():
-                answer = await work(plan)
+                answer = await work(plan, reply.foretell)
         finally:
             del self._running[plan]
-        artifact = self._app.artifacts.spool(answer.result)
-        budget = self._app.configuration.file.reply.inline_tokens
-        weight = _weight(answer)
-        if weight <= SMALL:
-            return render_answer(answer, artifact, inline_tokens=budget)
-        return await asyncio.to_thread(_encoded_reply, answer, artifact, budget)
+        return await reply.to(answer)
 
     async def _artifact(self, asked: _Asked) -> object:
         wanted = decode_params(asked.params, ArtifactParams)
@@ -288,6 +286,32 @@ class TerminalView:
 
 async def _decoded(params: msgspec.Raw, kind: type[Params]) -> Params:
     return await off_loop(len(memoryview(params)), lambda: decode_params(params, kind))
+
+
+class _Reply:
+    """The reply to one call, made while the disk is waited for where the answer can be foretold."""
+
+    def __init__(self, artifacts: ArtifactStore, inline_tokens: int) -> None:
+        self._artifacts = artifacts
+        self._inline_tokens = inline_tokens
+        self._foretold: tuple[ToolAnswer, SpooledJsonArtifact, dict[str, Any]] | None = None
+
+    def foretell(self, answer: ToolAnswer) -> None:
+        """Make the reply to an answer that is to be expected, if that is quickly done."""
+        if _weight(answer) <= SMALL:
+            artifact = self._artifacts.name(answer.result)
+            self._foretold = (answer, artifact, render_answer(answer, artifact, inline_tokens=self._inline_tokens))
+
+    async def to(self, answer: ToolAnswer) -> object:
+        """Spool the result of an answer; returns the reply."""
+        if self._foretold is not None and self._foretold[0] == answer:
+            _, artifact, reply = self._foretold
+            self._artifacts.keep(artifact, answer.result)
+            return reply
+        artifact = self._artifacts.spool(answer.result)
+        if _weight(answer) <= SMALL:
+            return render_answer(answer, artifact, inline_tokens=self._inline_tokens)
+        return await asyncio.to_thread(_encoded_reply, answer, artifact, self._inline_tokens)
 
 
 def _weight(answer: ToolAnswer) -> int:

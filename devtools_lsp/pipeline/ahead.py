@@ -7,7 +7,7 @@ may wait, so what is heavy is worked out before it, in a thread as well.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from devtools_lsp.pipeline.off_loop import SMALL
 from devtools_lsp.pipeline.proposal import Proposed
@@ -15,22 +15,41 @@ from devtools_lsp.ports import LandedFile, LineCounter
 
 
 class Ahead:
-    """The announcement and the line counts of the entries of one write plan."""
+    """The announcement and the line counts of the entries of one write plan, and whatever `then` works out of them."""
 
-    def __init__(self, entries: Sequence[Proposed], counter: LineCounter | None, *, announced: bool) -> None:
+    def __init__(
+        self,
+        entries: Sequence[Proposed],
+        counter: LineCounter | None,
+        *,
+        announced: bool,
+        then: Callable[[], None] | None = None,
+    ) -> None:
         self._entries = entries
         self._counter = counter
         self._announced = announced
+        self._then = then
         self._files: list[LandedFile] | None = None
         self._counts: dict[str, tuple[str, str, tuple[int, int]]] = {}
+        weight = sum(len(side.text) for entry in entries for side in (entry.before, entry.after) if side)
+        self.light = weight <= SMALL
+        """Whether `work` is short enough for the loop."""
 
     async def begin(self) -> None:
-        """Work out what is heavy now, in a thread; what is light waits until the loop is free for a moment."""
-        weight = sum(len(side.text) for entry in self._entries for side in (entry.before, entry.after) if side)
-        if weight <= SMALL:
-            asyncio.get_running_loop().call_soon(self._work)
-        elif self._announced:
+        """Work out what is heavy now, in a thread; what is light waits for `work`."""
+        if self._announced and not self.light:
             self._files = await asyncio.to_thread(self._find)
+
+    def work(self) -> None:
+        """Work out what is light: for a moment in which the disk is waited for, since it may fail to come."""
+        if self._announced:
+            self.files()
+        if self._counter is not None:
+            for entry in self._entries:
+                old, new = (side.text if side else "" for side in (entry.before, entry.after))
+                self._counts[entry.path] = (old, new, self._counter(old, new))
+        if self._then is not None:
+            self._then()
 
     def files(self) -> list[LandedFile]:
         """What is announced."""
@@ -45,11 +64,3 @@ class Ahead:
 
     def _find(self) -> list[LandedFile]:
         return [entry.to_landed_file() for entry in self._entries]
-
-    def _work(self) -> None:
-        if self._announced:
-            self.files()
-        if self._counter is not None:
-            for entry in self._entries:
-                old, new = (side.text if side else "" for side in (entry.before, entry.after))
-                self._counts[entry.path] = (old, new, self._counter(old, new))

@@ -35,10 +35,11 @@ Answer = TypeVar("Answer")
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who calls, under which plan id, and the switch that cancels the call."""
+    """Who calls, under which plan id, and the switch that cancels the call; `foretold` as in `PlanRequest`."""
 
     who: PlanIdentity
     signal: Cancellation = msgspec.field(default_factory=Cancellation)
+    foretold: Callable[[Result], None] | None = None
 
 
 class Reversal(msgspec.Struct, frozen=True):
@@ -133,6 +134,7 @@ class Guarded:
             literals=literals,
             optional=optional,
             witness=witness,
+            foretold=caller.foretold,
         )
         return await execute(self._parts, request)
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from devtools_lsp.core.result import Result
 from devtools_lsp.core.workspace import Workspace
 from devtools_lsp.pipeline.path_locks import PathLocks
 from devtools_lsp.pipeline.steps import CompiledStep
@@ -115,7 +116,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     is what a patch names); `acquire_args` is what the caller authored for acquisition (`{}` where a
     path or a patch implies it); `persists` marks a granular call, whose single step is followed by a write that
     asks nothing. `optional` are paths that are acquired where they exist; when nothing is acquired through it, the
-    question about acquisition falls away too. `witness` is told what was acquired and what it became.
+    question about acquisition falls away too. `witness` is told what was acquired and what it became. `foretold` may be
+    told the result that a call which persists will have if all of it lands, while the disk is waited for.
     """
 
     paths: tuple[str, ...]
@@ -127,3 +129,4 @@ class PlanRequest(msgspec.Struct, frozen=True):
     literals: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     witness: Witness | None = None
+    foretold: Callable[[Result], None] | None = None

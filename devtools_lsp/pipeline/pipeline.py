@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -95,10 +95,12 @@ class DevPipeline:
         session: str = "",
         signal: Cancellation | None = None,
         plan: str | None = None,
+        foretold: Callable[[Result], None] | None = None,
     ) -> Result:
         """One granular call: a one-step plan that acquires what it implies, and persists when it can change text.
 
-        `paths` is what the caller authored for acquisition, None when it was not authored (SPEC 7.4).
+        `paths` is what the caller authored for acquisition, None when it was not authored (SPEC 7.4); `foretold` as in
+        `PlanRequest`.
         """
         compiled = await off_loop(_patch_weight(args), lambda: compile_step(step, args))
         persists = compiled.changes_text()
@@ -121,6 +123,7 @@ class DevPipeline:
             persists=persists,
             literals=literals,
             optional=optional,
+            foretold=foretold,
         )
         return await execute(self.parts, request)
 

@@ -25,7 +25,7 @@ from devtools_lsp.pipeline.prepare import Prepared, prepare
 from devtools_lsp.pipeline.stamping import rescope
 from devtools_lsp.pipeline.steps import CompiledStep
 from devtools_lsp.pipeline.stopping import StoppedError, Stopping
-from devtools_lsp.pipeline.writing import Landing
+from devtools_lsp.pipeline.writing import Landing, WritePlan
 
 
 class Execution(msgspec.Struct):
@@ -48,6 +48,26 @@ class Execution(msgspec.Struct):
     stash: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     current: str | None = None
     """The step that runs, or ran last."""
+    foretold: Foretold | None = None
+
+    def foretell(self, plan: WritePlan, normalized: Sequence[Normalized]) -> None:
+        """Work out the result of a call whose only step is landing, as it will be if all of the plan lands."""
+        if not self.request.persists:
+            return
+        landing = Landing([*self.landing.written, *plan.written], self.landing.ahead)
+        expected = msgspec.structs.replace(
+            self, workspace=plan.settled, landing=landing, normalized=[*self.normalized, *normalized]
+        )
+        self.foretold = Foretold(_sources(expected), _result(expected))
+        if self.request.foretold is not None:
+            self.request.foretold(self.foretold.result)
+
+
+class Foretold(msgspec.Struct, frozen=True):
+    """A result that was worked out before its plan had landed, and what it was made of."""
+
+    sources: tuple[object, ...]
+    result: Result
 
 
 async def execute(parts: PipelineParts, request: PlanRequest) -> Result:
@@ -92,8 +112,12 @@ async def _run(parts: PipelineParts, request: PlanRequest, started: list[Executi
         raise
     finally:
         locks.release()
-    weight = sum(len(content.text) for content in execution.workspace.files.values())
-    result = await off_loop(weight, lambda: _result(execution))
+    foretold = execution.foretold
+    if foretold is not None and foretold.sources == _sources(execution):
+        result = foretold.result
+    else:
+        weight = sum(len(content.text) for content in execution.workspace.files.values())
+        result = await off_loop(weight, lambda: _result(execution))
     _publish(execution)
     if request.witness is not None:
         request.witness.finished(execution.workspace)
@@ -178,6 +202,22 @@ async def _step(execution: Execution, step: CompiledStep) -> None:
             await engine_steps.run_engines(execution, step)
     except DevToolsError as error:
         raise error.at(step=step.step) from error.__cause__
+
+
+def _sources(execution: Execution) -> tuple[object, ...]:
+    """All that a result is made of and that a step can change, as it is now."""
+    return (
+        execution.workspace,
+        tuple(execution.diagnostics),
+        dict(execution.reads),
+        tuple(execution.landing.written),
+        tuple(execution.normalized),
+        tuple(execution.unreadable),
+        dict(execution.engines),
+        tuple(execution.judgements),
+        execution.decision,
+        execution.in_place_ran,
+    )
 
 
 def _result(execution: Execution) -> Result:

@@ -111,8 +111,13 @@ async def _decided(proposal: Proposal, decision: Decision) -> Proposal:
 async def persist(execution: Execution, step: str, permit: Permit, plan: WritePlan) -> None:
     """Land a write plan and make its outcome the workspace's idea of the disk."""
     require_methods(execution.parts, plan.mutations)
-    await land(execution.parts, execution.request.who, step, permit, plan, execution.landing)
-    execution.normalized.extend(normalized_by(plan, execution.parts.text))
+    normalized = normalized_by(plan, execution.parts.text)
+
+    def foretell() -> None:
+        execution.foretell(plan, normalized)
+
+    await land(execution.parts, execution.request.who, step, permit, plan, execution.landing, foretell)
+    execution.normalized.extend(normalized)
     execution.workspace = plan.settled
 
 

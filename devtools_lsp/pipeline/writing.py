@@ -7,7 +7,7 @@ recorded as it lands. The mutations themselves are the gauntlet's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -180,15 +180,23 @@ def require_clean_buffers(parts: PipelineParts, step: str, paths: Sequence[str])
 
 
 async def land(
-    parts: PipelineParts, who: PlanIdentity, step: str, permit: Permit, plan: WritePlan, landing: Landing
+    parts: PipelineParts,
+    who: PlanIdentity,
+    step: str,
+    permit: Permit,
+    plan: WritePlan,
+    landing: Landing,
+    foretell: Callable[[], None] | None = None,
 ) -> None:
     """Carry a write plan out; a failure names in `written` what had landed.
 
     A cancellation does not interrupt the gauntlet's commit: what landed is recorded, then the cancellation goes on.
+    `foretell` may be called while the disk is waited for, when the plan is a light one.
     """
     if not plan.mutations:
         return
-    ahead = landing.ahead = Ahead(plan.entries, parts.line_counter, announced=parts.observer is not None)
+    ahead = Ahead(plan.entries, parts.line_counter, announced=parts.observer is not None, then=foretell)
+    landing.ahead = ahead
     await ahead.begin()
     require_clean_buffers(parts, step, plan.targets)
     # A cycle of renames passes through a name that nobody authored; it belongs to the approved moves.
@@ -197,7 +205,8 @@ async def land(
     )
     raw: list[Mutation] = []
     try:
-        await parts.gauntlet.commit(covered, plan.mutations, raw.append)
+        waiting = ahead.work if ahead.light else None
+        await parts.gauntlet.commit(covered, plan.mutations, raw.append, waiting=waiting)
     except DevToolsError as error:
         landing.written.extend(_written_of(mutation, plan) for mutation in raw)
         if landing.written:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from devtools_lsp.core.workspace import FileText
@@ -21,14 +19,17 @@ def entries(size: int = 1) -> list[Proposed]:
     return [Proposed("a.txt", FileText(old), FileText(new)), Proposed("new.txt", None, FileText("x\n"))]
 
 
-async def test_what_is_light_is_worked_out_when_the_loop_is_free():
+async def test_what_is_light_is_worked_out_when_there_is_time():
     plan = entries()
-    ahead = Ahead(plan, counter, announced=True)
-    await ahead.begin()
+    then: list[object] = []
     old, new = (side.text for side in (plan[0].before, plan[0].after) if side is not None)
+    ahead = Ahead(plan, counter, announced=True, then=lambda: then.append(ahead.counts("a.txt", old, new)))
+    await ahead.begin()
+    assert ahead.light
     assert ahead.counts("a.txt", old, new) is None
-    await asyncio.sleep(0)
+    ahead.work()
     assert ahead.counts("a.txt", old, new) == (2, 2)
+    assert then == [(2, 2)]
     assert ahead.counts("new.txt", "", new) is None, "counted for other texts"
     assert ahead.counts("b.txt", old, new) is None
     assert [(file.path, file.kind, file.ranges) for file in ahead.files()] == [
@@ -42,8 +43,11 @@ async def test_what_is_light_is_worked_out_when_the_loop_is_free():
 async def test_it_says_the_same_at_any_time(size: int, begun: bool):
     plan = entries(size)
     ahead = Ahead(plan, None, announced=True)
+    assert ahead.light == (size == 1)
     if begun:
         await ahead.begin()
+        if ahead.light:
+            ahead.work()
     assert ahead.files() == [entry.to_landed_file() for entry in plan]
 
 
@@ -51,10 +55,8 @@ async def test_a_counter_that_fails_costs_no_announcement():
     def fail(_old: str, _new: str) -> tuple[int, int]:
         raise ValueError("cannot count")
 
-    faults: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(str(context["exception"])))
     ahead = Ahead(entries(), fail, announced=True)
     await ahead.begin()
-    await asyncio.sleep(0)
-    assert faults == ["cannot count"]
+    with pytest.raises(ValueError, match="cannot count"):
+        ahead.work()
     assert len(ahead.files()) == 2
