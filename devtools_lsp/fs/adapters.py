@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import msgspec
 
@@ -186,10 +186,14 @@ class Adapter:
         try:
             yield
         except Exception as error:
-            mapped = self.mapped(error, doing, path)
-            if mapped is error:
-                raise
-            raise mapped from error
+            self.refuse(error, doing, path)
+
+    def refuse(self, error: Exception, doing: str, path: str) -> NoReturn:
+        """Raise what was raised, in the taxonomy."""
+        mapped = self.mapped(error, doing, path)
+        if mapped is error:
+            raise error
+        raise mapped from error
 
     def mapped(self, error: Exception, doing: str, path: str) -> DevToolsError:
         """The error in the taxonomy, with host paths taken out of its message."""

@@ -51,12 +51,9 @@ class LocalDisk:
         self.walk = walk
         self.symlinks: Symlinks = symlinks
         self.policy = policy
-        self.nearby = Nearby(walk.descriptor)
-
-    @property
-    def follow(self) -> bool:
+        self.follow = symlinks == "inside"
         """Whether mutations follow links (reads always do, as long as these stay inside)."""
-        return self.symlinks == "inside"
+        self.nearby = Nearby(walk.descriptor)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -130,13 +127,18 @@ class LocalDisk:
         return found.st_ino if found is not None and stat.S_ISDIR(found.st_mode) else None
 
     def _read(self, path: str, offset: int, limit: int | None) -> bytes:
-        with self._reading("read", path):
+        try:
             for _ in range(_MAX_RACES):
-                with self.walk.walk(path, follow=True) as trail:
+                trail = self.walk.walk(path, follow=True)
+                try:
                     data = self._read_at(trail, path, offset, limit)
+                finally:
+                    trail.close()
                 if data is not None:
                     return data
-            raise PolicyError(f"{path!r} keeps turning into a symbolic link", reason="symlink", path=path)
+        except OSError as error:
+            raise _unread(error, "read", path) from error
+        raise PolicyError(f"{path!r} keeps turning into a symbolic link", reason="symlink", path=path)
 
     def _read_at(self, trail: Trail, path: str, offset: int, limit: int | None) -> bytes | None:
         """The bytes at the end of a walk; None when the file became a link since, so that one has to look again."""
@@ -176,46 +178,54 @@ class LocalDisk:
         self.walk.require_in_place()
         protected = self.policy.protected() if self.policy is not None else None
         arriving: dict[str, bool] = {}
+        trail: Trail | None = None
+        walked, followed = "", True
+        what: FileStat | None = None
         with BatchWalk(self.walk) as batch:
             for path, access in paths:
-                real, what = self._examine(batch, path, access, protected)
+                follow = access == "read" or self.follow
+                try:
+                    # A walk that was to follow no link and found none stands for one that may follow them.
+                    if trail is None or path != walked or (followed and not follow):
+                        trail = batch.walk(path, follow=follow)
+                        walked, followed = path, follow
+                        self.nearby.note(path, trail)
+                        what = None if trail.missing or trail.status is None else _stat_of(trail, path)
+                    self._judge(trail, path, access, protected)
+                except OSError as error:
+                    raise _unchanged(error, "look at", path) from error
                 found.append(what)
                 if access in ("write", "create", "restore"):
-                    arriving[real] = what is None
+                    arriving[trail.path] = what is None
             if self.policy is not None and arriving:
-                coming = created_below(path for path, absent in arriving.items() if absent)
+                coming = created_below([path for path, absent in arriving.items() if absent])
                 judge_layouts(self.policy, list(arriving), coming, partial(self._stands, batch))
         return found
 
     def _stands(self, batch: BatchWalk, directory: str, name: str) -> bool:
         path = f"{directory}/{name}" if directory else name
-        with self._refusing("look at", path):
+        try:
             trail = batch.walk(path, follow=False)
-            return not trail.missing and trail.status is not None
+        except OSError as error:
+            raise _unchanged(error, "look at", path) from error
+        return not trail.missing and trail.status is not None
 
-    def _examine(
-        self, batch: BatchWalk, path: str, access: Access, protected: Protected | None
-    ) -> tuple[str, FileStat | None]:
-        """The resolved path, and what is there."""
-        with self._refusing("look at", path):
-            trail = batch.walk(path, follow=access == "read" or self.follow)
-            self.nearby.note(path, trail)
-            real = trail.path
-            if self.policy is not None:
-                identities: tuple[Identity, ...] = trail.identities
-                if trail.status is not None:
-                    identities = (*identities, (trail.status.st_dev, trail.status.st_ino))
-                self.policy.judge(real, access, identities, protected=protected)
-                if access != "read":
-                    self.policy.judge_alias(path, real)
-            if access != "read":
-                if trail.status is None:
-                    if access != "restore":
-                        check_creatable((*trail.missing, trail.name), path)
-                elif not stat.S_ISREG(trail.status.st_mode) and not stat.S_ISDIR(trail.status.st_mode):
-                    raise not_regular("write", path)
-            absent = trail.missing or trail.status is None
-            return real, None if absent else _stat_of(trail, path)
+    def _judge(self, trail: Trail, path: str, access: Access, protected: Protected | None) -> None:
+        """Policy on what a walk to a path went through and found, and what may not be written whatever it says."""
+        if self.policy is not None:
+            identities: tuple[Identity, ...] = trail.identities
+            if trail.status is not None:
+                identities = (*identities, (trail.status.st_dev, trail.status.st_ino))
+            self.policy.judge(trail.path, access, identities, protected=protected)
+            if access != "read" and trail.path != path:
+                self.policy.judge_alias(path, trail.path)
+        if access == "read":
+            return
+        if trail.status is None:
+            if access != "restore":
+                check_creatable((*trail.missing, trail.name), path)
+        elif not stat.S_ISREG(trail.status.st_mode) and not stat.S_ISDIR(trail.status.st_mode):
+            raise not_regular("write", path)
 
     # -- single changes ------------------------------------------------------------------------------------------
 
@@ -328,21 +338,29 @@ class LocalDisk:
         """Keep absences typed and put everything else into the taxonomy."""
         try:
             yield
-        except FileNotFoundError as error:
-            raise not_found(path) from error
         except OSError as error:
-            raise refusal(error, doing, path) from error
+            raise _unread(error, doing, path) from error
 
     @contextlib.contextmanager
     def _refusing(self, doing: str, path: str) -> Generator[None]:
         try:
             yield
-        except FileExistsError as error:
-            raise conflict({path: "something is there now"}) from error
-        except FileNotFoundError as error:
-            raise not_found(error.filename if isinstance(error.filename, str) else path) from error
         except OSError as error:
-            raise refusal(error, doing, path) from error
+            raise _unchanged(error, doing, path) from error
+
+
+def _unread(error: OSError, doing: str, path: str) -> Exception:
+    """Why a path could not be read or looked at: an absence stays typed, everything else is put into the taxonomy."""
+    return not_found(path) if isinstance(error, FileNotFoundError) else refusal(error, doing, path)
+
+
+def _unchanged(error: OSError, doing: str, path: str) -> Exception:
+    """Why a path could not be changed, or may not be."""
+    if isinstance(error, FileExistsError):
+        return conflict({path: "something is there now"})
+    if isinstance(error, FileNotFoundError):
+        return not_found(error.filename if isinstance(error.filename, str) else path)
+    return refusal(error, doing, path)
 
 
 _T = TypeVar("_T")

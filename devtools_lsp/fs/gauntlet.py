@@ -68,16 +68,10 @@ class WriteGauntlet:
         self._on_stage = on_stage
         self._adapter = Adapter(file_system, translator)
         self._local = file_system if isinstance(file_system, LocalFileSystem) else None
-
-    @property
-    def atomic(self) -> bool:
+        self.atomic = self._adapter.atomic
         """Whether `commit` is all or nothing."""
-        return self._adapter.atomic
-
-    @property
-    def methods(self) -> frozenset[str]:
+        self.methods = self._adapter.methods
         """Which of `delete`, `rename`, `mkdir`, `read_window`, `commit` the file system has."""
-        return self._adapter.methods
 
     # -- before the gate -----------------------------------------------------------------------------------------
 
@@ -111,12 +105,15 @@ class WriteGauntlet:
             ends = await asyncio.to_thread(self._judged_by_name, raws)
         below: list[tuple[str, Access]] = [(path, access) for path, access in ends if path]
         if self._local is not None:
-            with self._adapter.errors("look at", below[0][0] if below else ""):
+            try:
                 named: list[tuple[str, Access]] = [
                     (self._translator.to_adapter(path), access) for path, access in below
                 ]
                 stats = await self._local.examine_many(named)
-            looked.update(zip((path for path, _ in below), stats, strict=True))
+            except Exception as error:
+                self._adapter.refuse(error, "look at", below[0][0] if below else "")
+            for (path, _), stat in zip(below, stats, strict=True):
+                looked[path] = stat
         else:
             for path, access in below:
                 self._required_policy(path).judge(path, access)
@@ -132,8 +129,12 @@ class WriteGauntlet:
     def _judged_by_name(self, raws: Sequence[tuple[str, Access]]) -> list[tuple[str, Access]]:
         """Stages 2 to 5, by name: the paths, root-relative."""
         ends: list[tuple[str, Access]] = []
+        paths: dict[str, str] = {}
         for raw, access in raws:
-            path = self.lexical(raw)
+            # What is read and then written is asked about twice.
+            path = paths.get(raw)
+            if path is None:
+                path = paths[raw] = self.lexical(raw)
             self._judge_name(path, access)
             ends.append((path, access))
         return ends
@@ -195,11 +196,11 @@ class WriteGauntlet:
     def _judge_name(self, path: str, access: Access, *, directory: bool = False) -> None:
         if not path and access != "read":
             raise PolicyError("the workspace root itself cannot be written", reason="protected", path=path)
-        policy = self._required_policy(path)
+        policy = self._policy or self._required_policy(path)
         if access == "read":
             policy.judge(path, access)
-            return
-        policy.judge_name(path, directory=directory)
+        else:
+            policy.judge_name(path, directory=directory)
 
     def _required_policy(self, path: str) -> PathPolicy:
         if self._policy is None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from devtools_lsp.fs.names import REPOSITORY_MEMBERS, fold
 from devtools_lsp.fs.policy import PathPolicy
-from devtools_lsp.paths import parent_of
 
 _FOLDED_MEMBERS = frozenset(fold(name) for name in REPOSITORY_MEMBERS)
 
@@ -31,7 +30,7 @@ def ancestors(path: str) -> list[str]:
     """Every directory above a path, innermost first, `""` for the root last."""
     found: list[str] = []
     while path:
-        path = parent_of(path)
+        path = path.rpartition("/")[0]
         found.append(path)
     return found
 
@@ -49,9 +48,9 @@ def judge_layouts(
             if directory in judged:
                 break
             judged.add(directory)
-            coming = created.get(directory, set())
+            coming = created.get(directory)
             # Without a HEAD, present or coming, nothing else matters: one look a directory.
-            if not any(fold(name) == "head" for name in coming) and not present(directory, "HEAD"):
+            if not (coming and "head" in map(fold, coming)) and not present(directory, "HEAD"):
                 continue
             standing = {name for name in REPOSITORY_MEMBERS if present(directory, name)}
-            policy.judge_layout(path, directory, standing | coming)
+            policy.judge_layout(path, directory, standing | (coming or set()))

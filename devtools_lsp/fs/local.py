@@ -110,7 +110,7 @@ class LocalFileSystem:
 
         Returns what each path is, None for an absence.
         """
-        if self._here(*(path for path, _ in paths)):
+        if self._here(*[path for path, _ in paths]):
             return self.disk.examine_many(paths)
         return await self._hop(lambda: self.disk.examine_many(paths))
 

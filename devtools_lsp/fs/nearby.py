@@ -12,7 +12,6 @@ import re
 from pathlib import Path
 
 from devtools_lsp.fs.walk import Trail, mount_of
-from devtools_lsp.paths import parent_of
 
 MAX_SMALL_BYTES = 128 * 1024
 """Up to this size a file is read on the loop."""
@@ -34,7 +33,7 @@ class Nearby:
         """A walk to a root-relative path ended; it went through no link when the trail's path is the same."""
         if not self._local or trail.missing or trail.path != path:
             return
-        directory = parent_of(path)
+        directory = trail.parent
         if directory in self._known or any(device != self._device for device, _ in trail.identities):
             return
         if len(self._known) >= _MAX_KNOWN:
@@ -43,7 +42,12 @@ class Nearby:
 
     def has(self, *paths: str) -> bool:
         """Whether a few paths lie in directories that were near when somebody last looked."""
-        return len(paths) <= MAX_QUESTIONS and all(parent_of(path) in self._known for path in paths)
+        if len(paths) > MAX_QUESTIONS:
+            return False
+        for path in paths:  # noqa: SIM110 (`all` over a generator costs two calls a path)
+            if path.rpartition("/")[0] not in self._known:
+                return False
+        return True
 
 
 def _is_local(descriptor: int) -> bool:

@@ -25,7 +25,7 @@ from devtools_lsp.fs.names import (
 )
 from devtools_lsp.fs.protected import Protected, ProtectedPlaces
 from devtools_lsp.fs.walk import Identity
-from devtools_lsp.paths import PathPattern, parent_of
+from devtools_lsp.paths import PathPattern
 from devtools_lsp.ports import Access
 
 DEFAULT_DENY_READ = ("**/.env", "**/.env.*", "**/*.pem", "**/id_rsa", "**/id_ecdsa", "**/id_ed25519")
@@ -88,10 +88,12 @@ class PathPolicy:
             if why is not None:
                 raise _refused(path, why)
             return
-        self.judge_name(path, directory=directory)
+        why = self._name_verdict(path, directory)
+        if why is not None:
+            raise _refused(path, why)
         places = protected if protected is not None else self.protected()
         folded = fold_path(path)
-        if folded in places.names or _below(folded, places.prefixes) or _below(folded, self._own):
+        if folded in places.names or _below(folded, places.prefixes) or (self._own and _below(folded, self._own)):
             raise _refused(path, "it belongs to git's or the daemon's own files: no rule and no approval opens it")
         self.judge_identities(path, identities, places)
 
@@ -192,7 +194,7 @@ def _below(path: str, places: Collection[str]) -> bool:
     while path:
         if path in places:
             return True
-        path = parent_of(path)
+        path = path.rpartition("/")[0]
     return False
 
 

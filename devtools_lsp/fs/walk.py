@@ -41,10 +41,22 @@ class Trail:
 
     `descriptor` is that directory · `parents` its resolved components · `missing` the directories between it and
     the leaf that do not exist · `name` the leaf, `""` when the path is a directory by way of links or `.` ·
-    `status` what the leaf is (None = absent) · `identities` of every directory below the root that was opened.
+    `status` what the leaf is (None = absent) · `identities` of every directory below the root that was opened ·
+    `path` the resolved root-relative path of the leaf, `parent` that of its directory.
     """
 
-    __slots__ = ("_opened", "_root", "descriptor", "identities", "missing", "name", "parents", "status")
+    __slots__ = (
+        "_opened",
+        "_root",
+        "descriptor",
+        "identities",
+        "missing",
+        "name",
+        "parent",
+        "parents",
+        "path",
+        "status",
+    )
 
     def __init__(
         self,
@@ -64,16 +76,8 @@ class Trail:
         self.name = name
         self.status = status
         self.identities = identities
-
-    @property
-    def path(self) -> str:
-        """The resolved root-relative path of the leaf."""
-        return "/".join((*self.parents, *self.missing, *([self.name] if self.name else [])))
-
-    @property
-    def parent(self) -> str:
-        """The resolved root-relative path of the leaf's directory."""
-        return "/".join((*self.parents, *self.missing))
+        self.parent = "/".join((*parents, *missing))
+        self.path = f"{self.parent}/{name}" if self.parent and name else self.parent or name
 
     def directories(self) -> Generator[tuple[str, int]]:
         """Every directory that this walk went through and holds open, with its resolved path."""

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 import pytest
 
 from devtools_lsp.errors import DevToolsError, PolicyError
-from devtools_lsp.ports import Mutation, Permit
+from devtools_lsp.fs.gauntlet import WriteGauntlet
+from devtools_lsp.fs.local import LocalFileSystem
+from devtools_lsp.fs.policy import PathPolicy
+from devtools_lsp.fs.translate import RootTranslator
+from devtools_lsp.ports import FileStat, Mutation, Permit
 
 ANYTHING = Permit("attack", 0, "edit", frozenset(), ("**", "**/.*", "**/.*/**"))
 
@@ -365,3 +369,21 @@ async def test_a_long_chain_of_links_ends(scene, opened):
     with pytest.raises(PolicyError) as refused:
         await handle.file_system.read("l0/a.py")
     assert refused.value.reason == "symlink"
+
+
+@pytest.mark.parametrize("orders", [("read", "write"), ("write", "read")])
+async def test_a_path_that_is_asked_about_twice_is_judged_for_each(tree, orders):
+    """One walk may stand for both questions, never one verdict: a link may be read and not written."""
+    tree.fill({"a.txt": b"a", "secret.txt": b"s"})
+    (tree.root / "link.txt").symlink_to("a.txt")
+    policy = PathPolicy(deny_read=["secret.txt"], deny_write=["a.txt"])
+    file_system = LocalFileSystem(str(tree.root), policy=policy)
+    gauntlet = WriteGauntlet(str(tree.root), file_system, policy, RootTranslator())
+    try:
+        for path, why in (("link.txt", "symbolic link"), ("secret.txt", "deny_read"), ("a.txt", "deny_write")):
+            with pytest.raises(PolicyError, match=why):
+                await gauntlet.look_many([(path, access) for access in orders])
+        assert await gauntlet.look_many([("new.txt", access) for access in orders]) == {"new.txt": None}
+        assert await file_system.examine_many([("link.txt", "read"), ("link.txt", "read")]) == [FileStat("file", 1)] * 2
+    finally:
+        file_system.close()
