@@ -161,4 +161,4 @@ class Workspace(msgspec.Struct, frozen=True, eq=False):
 
     def _differs(self, path: str, content: FileText) -> bool:
         on_disk = self.disk.get(path)
-        return on_disk is None or on_disk.content != content
+        return on_disk is None or (on_disk.content is not content and on_disk.content != content)

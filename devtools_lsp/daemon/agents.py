@@ -285,7 +285,7 @@ class TerminalView:
 
 
 async def _decoded(params: msgspec.Raw, kind: type[Params]) -> Params:
-    return await off_loop(len(memoryview(params)), lambda: decode_params(params, kind))
+    return await off_loop(len(memoryview(params)), decode_params, params, kind)
 
 
 class _Reply:

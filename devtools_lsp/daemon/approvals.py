@@ -150,7 +150,11 @@ class Approvals:
 
     async def __call__(self, context: GateContext, call: GateCall) -> Decision:
         """Answer one gate call. Raises CallCancelledError when the agent cancels or leaves meanwhile."""
-        aliases = await self._aliases(call)
+        named = (*call.targets, *call.may_create)
+        if len(named) <= _LOOKED_AT_ONCE:
+            aliases = self._disk.aliases(named)
+        else:
+            aliases = await asyncio.to_thread(self._disk.aliases, named)
         question = Question(call, context.agent, context.session, context.in_place, aliases)
         settings = self._settings
         verdict, shown = await judge(
@@ -167,12 +171,6 @@ class Approvals:
         if self._closed or (not self.deciders and self._settings.no_editor == "fail"):
             return Decision(approved=False, by="nobody", reason="noDecider")
         return await self._ask(context, question, shown)
-
-    async def _aliases(self, call: GateCall) -> tuple[str, ...]:
-        named = (*call.targets, *call.may_create)
-        if len(named) <= _LOOKED_AT_ONCE:
-            return self._disk.aliases(named)
-        return await asyncio.to_thread(self._disk.aliases, named)
 
     async def _ask(self, context: GateContext, question: Question, known: Preview | None) -> Decision:
         timeout_s = self._settings.timeout_s

@@ -119,7 +119,7 @@ class EditorBuffers:
 
     def dirty(self, paths: Sequence[str]) -> list[str]:
         """Which of the paths have unsaved changes in some editor."""
-        return [path for path in paths if self._is_dirty(path)]
+        return [path for path in paths if path in self._open and self._is_dirty(path)]
 
     def find(self, editor: Editor, path: str) -> OpenDocument | None:
         """One editor's document."""

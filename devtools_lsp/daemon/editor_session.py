@@ -326,7 +326,7 @@ async def _asked_still(approval: Approval) -> bytes | None:
     """The announcement of what waits, as it is by now; None when it does not wait any more."""
     while approval.status == "pending":
         shown = approval.shown
-        message = await off_loop(approval.weight, lambda: encode_announcement(REQUESTED, approval))
+        message = await off_loop(approval.weight, encode_announcement, REQUESTED, approval)
         if approval.status == "pending" and approval.shown is shown:
             return message
     return None

@@ -5,8 +5,8 @@ Looks at names and sizes only and comes before the gate; contents are read in `l
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from types import TracebackType
 
 import msgspec
 
@@ -45,13 +45,12 @@ class _Skipped(msgspec.Struct):
     denied: list[str] = msgspec.field(default_factory=list[str])
 
     def notices(self) -> tuple[Diagnostic, ...]:
-        found: list[Diagnostic] = []
-        for names, why in (
-            (self.links, "symbolic links are not followed by wildcards"),
-            (self.denied, "the policy denies reading them"),
-        ):
-            found += left_out(names, why)
-        return tuple(found)
+        if not self.links and not self.denied:
+            return ()
+        return (
+            *left_out(self.links, "symbolic links are not followed by wildcards"),
+            *left_out(self.denied, "the policy denies reading them"),
+        )
 
 
 def left_out(names: Collection[str], why: str, step: str = "") -> list[Diagnostic]:
@@ -182,16 +181,27 @@ async def exists(parts: PipelineParts, path: str, looked: Mapping[str, FileStat 
     return True
 
 
-@contextmanager
-def refusing(parts: PipelineParts, path: str) -> Generator[None]:
+class refusing:  # noqa: N801 -- named as what it does in a `with`
     """Around a call of an adapter: "not found" stays itself, any other fault is a refusal and never an absence."""
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise FileNotFoundError(str(error)) from error
-    except OSError as error:
-        said = parts.translator.redact(error.strerror or str(error))
-        raise StepFailedError(f"{path} cannot be looked at: {said}", path=path, retry="no") from error
+
+    __slots__ = ("_parts", "_path")
+
+    def __init__(self, parts: PipelineParts, path: str) -> None:
+        self._parts = parts
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Say it in the taxonomy's words. Raises FileNotFoundError or StepFailedError."""
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise FileNotFoundError(str(error)) from error
+        if isinstance(error, OSError):
+            said = self._parts.translator.redact(error.strerror or str(error))
+            raise StepFailedError(f"{self._path} cannot be looked at: {said}", path=self._path, retry="no") from error
 
 
 async def names_matching(parts: PipelineParts, pattern: PathPattern) -> set[str]:

@@ -31,7 +31,10 @@ class Ahead:
         self._then = then
         self._files: list[LandedFile] | None = None
         self._counts: dict[str, tuple[str, str, tuple[int, int]]] = {}
-        weight = sum(len(side.text) for entry in entries for side in (entry.before, entry.after) if side)
+        weight = 0
+        for entry in entries:
+            weight += len(entry.before.text) if entry.before is not None else 0
+            weight += len(entry.after.text) if entry.after is not None else 0
         self.light = weight <= SMALL
         """Whether `work` is short enough for the loop."""
 

@@ -139,7 +139,7 @@ async def _change(execution: Execution, change: _Changing) -> Fixed:
 
     async def diff() -> Preview:
         known = await proposal.get()
-        return _with_in_place(selected, await off_loop(known.weight, lambda: diff_of(execution.parts, known)))
+        return _with_in_place(selected, await off_loop(known.weight, diff_of, execution.parts, known))
 
     try:
         decision, permit = await execution.asker.ask(

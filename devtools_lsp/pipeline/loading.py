@@ -35,7 +35,7 @@ async def load(parts: PipelineParts, resolved: Resolved, targets: Sequence[str],
     """
     contents = await _read_all(parts, targets)
     weight = sum(map(len, contents.values())) + ENTRY * len(contents)
-    return await off_loop(weight, lambda: _decoded(parts, resolved, contents, named))
+    return await off_loop(weight, _decoded, parts, resolved, contents, named)
 
 
 def _decoded(parts: PipelineParts, resolved: Resolved, contents: Mapping[str, bytes], named: Collection[str]) -> Loaded:
@@ -68,7 +68,8 @@ def _decoded(parts: PipelineParts, resolved: Resolved, contents: Mapping[str, by
                 reason="notText",
                 path=pattern,
             )
-    return Loaded(files, tuple(not_text), tuple(left_out(not_text, "they are not text")))
+    told = left_out(not_text, "they are not text") if not_text else ()
+    return Loaded(files, tuple(not_text), tuple(told))
 
 
 def decode_file(path: str, data: bytes) -> DiskFile:

@@ -71,7 +71,7 @@ class DevPipeline:
         plan: str | None = None,
     ) -> Result:
         """Run a plan: acquire `paths` (literals and patterns), then each `{step, args, label?}` in order."""
-        steps = await off_loop(_weight(ops), lambda: compile_ops(ops))
+        steps = await off_loop(_weight(ops), compile_ops, ops)
         if self.read_only:
             for step in steps:
                 if step.step == "write" or step.changes_text():
@@ -102,7 +102,7 @@ class DevPipeline:
         `paths` is what the caller authored for acquisition, None when it was not authored (SPEC 7.4); `foretold` as in
         `PlanRequest`.
         """
-        compiled = await off_loop(_patch_weight(args), lambda: compile_step(step, args))
+        compiled = await off_loop(_patch_weight(args), compile_step, step, args)
         persists = compiled.changes_text()
         if persists and self.read_only:
             raise ReadOnlyError(f"{step} changes files and this workspace is read-only", step=step)
@@ -115,7 +115,7 @@ class DevPipeline:
             literals = (str(args["path"]),)
         acquire_args: dict[str, Any] = {"paths": list(paths)} if paths is not None else {}
         request = PlanRequest(
-            paths=check_paths(paths or ()),
+            paths=check_paths(paths) if paths else (),
             acquire_args=acquire_args,
             steps=(compiled,),
             who=PlanIdentity(plan or new_plan_id(), agent, session),

@@ -55,7 +55,7 @@ async def prepare(parts: PipelineParts, request: PlanRequest) -> Prepared:
     """Check a plan before its first question; raises the first refusal, with step and path named."""
     for step in request.steps:
         _require_served(parts, step)
-    steps, entries, literals, optional = await off_loop(ENTRY * _paths_in(request), lambda: _localized(parts, request))
+    steps, entries, literals, optional = await off_loop(ENTRY * _paths_in(request), _localized, parts, request)
     named = [entry for entry in entries if not is_pattern(entry)] + literals
     looked = await _look_at_once(parts, steps, named, optional)
     windowed = all(step.step == "read_lines" for step in steps)
@@ -72,8 +72,10 @@ async def prepare(parts: PipelineParts, request: PlanRequest) -> Prepared:
 
 def _paths_in(request: PlanRequest) -> int:
     """About how many paths a plan spells out."""
-    authored = len(request.paths) + len(request.literals) + len(request.optional)
-    return authored + sum(len(step.patch.operations) if step.patch is not None else 1 for step in request.steps)
+    number = len(request.paths) + len(request.literals) + len(request.optional)
+    for step in request.steps:
+        number += len(step.patch.operations) if step.patch is not None else 1
+    return number
 
 
 def _localized(

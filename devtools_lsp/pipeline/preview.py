@@ -38,7 +38,7 @@ def diff_of(parts: PipelineParts, proposal: Proposal) -> Preview:
 
 async def preview_of(parts: PipelineParts, proposal: Proposal, base: Workspace, signal: Cancellation) -> Preview:
     """The diff, and the diagnostics that the proposal introduces and resolves against `base`."""
-    shown = await off_loop(proposal.weight, lambda: diff_of(parts, proposal))
+    shown = await off_loop(proposal.weight, diff_of, parts, proposal)
     introduced, resolved, pending = await _consequences(parts, proposal, base, signal)
     return Preview(
         diff=shown.diff,
@@ -67,7 +67,7 @@ async def _consequences(
     )
     judgements = [judgement for found, _ in answers for judgement in found]
     weight = sum(len(content.text) for content in judged.files.values())
-    delta = await off_loop(weight, lambda: summarize(judgements, judged))
+    delta = await off_loop(weight, summarize, judgements, judged)
     failures = [entry for _, missing in answers for entry in missing]
     return delta.introduced, delta.resolved, [*delta.pending, *failures]
 

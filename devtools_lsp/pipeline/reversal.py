@@ -97,19 +97,19 @@ async def _reversal(
     written = written_of(mutations)
 
     async def preview() -> Preview:
-        return await off_loop(proposal.weight, lambda: diff_of(parts, proposal))
+        return await off_loop(proposal.weight, diff_of, parts, proposal)
 
     async def decided(decision: Decision) -> Reversal:
         if not decision.edited and not decision.dropped:
             return reversal
-        taken = (await off_loop(proposal.weight, lambda: proposal.decided(decision))).entries
+        taken = (await off_loop(proposal.weight, proposal.decided, decision)).entries
         return await _reversal(parts, undoing, _taken(mutations, entries, taken), taken)
 
     reversal = Reversal(
         plan=undoing.plan,
         mutations=tuple(mutations),
         written=written,
-        changes=await off_loop(proposal.weight, lambda: _counted(parts, written, entries)),
+        changes=await off_loop(proposal.weight, _counted, parts, written, entries),
         preview=preview,
         decided=decided,
         landed=await off_loop(proposal.weight, lambda: tuple(entry.to_landed_file() for entry in entries)),
@@ -147,7 +147,7 @@ async def _entries(parts: PipelineParts, mutations: Sequence[Mutation]) -> list[
     moved = {mutation.path: mutation.source for mutation in mutations if mutation.kind == "rename"}
     current = await read_present(parts, sorted({moved.get(m.path) or m.path for m in mutations}))
     weight = sum(map(len, current.values())) + sum(len(m.data) + ENTRY for m in mutations)
-    return await off_loop(weight, lambda: _compared(mutations, moved, current))
+    return await off_loop(weight, _compared, mutations, moved, current)
 
 
 def _compared(

@@ -276,7 +276,7 @@ def _matches(rule: Rule, question: Question, asking: Sequence[str]) -> bool:
         return False
     if rule.touches_disk is not None and question.touches_disk != rule.touches_disk:
         return False
-    if not _command_matches(rule, question.command):
+    if (rule.command is not None or rule.exact_command is not None) and not _command_matches(rule, question.command):
         return False
     if rule.paths and not _paths_match(rule, question):
         return False

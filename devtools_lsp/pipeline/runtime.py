@@ -7,6 +7,7 @@ steps themselves are in `text_steps`, `engine_steps` and `write_steps`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -104,9 +105,9 @@ async def _run(parts: PipelineParts, request: PlanRequest, started: list[Executi
     await locks.take()
     try:
         if prepared.resolved.targets or request.paths or not request.optional:
-            await _wrapped(execution, 0, "acquire", request.acquire_args, lambda: _acquire(execution))
+            await _wrapped(execution, 0, "acquire", request.acquire_args, partial(_acquire, execution))
         for step in prepared.steps:
-            await _wrapped(execution, step.index + 1, step.step, step.args, lambda step=step: _step(execution, step))
+            await _wrapped(execution, step.index + 1, step.step, step.args, partial(_step, execution, step))
     except DevToolsError as error:
         _tell_what_landed(error, execution)
         raise
@@ -117,7 +118,7 @@ async def _run(parts: PipelineParts, request: PlanRequest, started: list[Executi
         result = foretold.result
     else:
         weight = sum(len(content.text) for content in execution.workspace.files.values())
-        result = await off_loop(weight, lambda: _result(execution))
+        result = await off_loop(weight, _result, execution)
     _publish(execution)
     if request.witness is not None:
         request.witness.finished(execution.workspace)

@@ -39,7 +39,7 @@ async def read_lines(execution: Execution, step: CompiledStep) -> None:
     await execution.asker.ask(step.index + 1, step.step, step.args, targets=[path])
     if loaded is not None:
         text = loaded.text
-        read = await off_loop(len(text), lambda: window_of_text(path, text, arguments.start, arguments.end))
+        read = await off_loop(len(text), window_of_text, path, text, arguments.start, arguments.end)
     else:
         read = await window_of_file(execution.parts, path, arguments.start, arguments.end, stats[path].size)
     execution.reads[step.key] = read
@@ -55,13 +55,13 @@ async def change_text(execution: Execution, step: CompiledStep) -> None:
     elif isinstance(arguments, WriteFileArguments):
         targets = (arguments.path,)
         may_create = () if arguments.path in execution.workspace.files else targets
-        proposal = await off_loop(len(arguments.content), lambda: _whole_file(execution, arguments))
+        proposal = await off_loop(len(arguments.content), _whole_file, execution, arguments)
     else:
         assert isinstance(arguments, EditArguments | ReplaceArguments)
         targets, may_create = (arguments.path,), ()
         require_acquired(step.step, arguments.path, execution.workspace.files)
         weight = len(execution.workspace.files[arguments.path].text)
-        proposal = await off_loop(weight, lambda: _edit(execution, arguments))
+        proposal = await off_loop(weight, _edit, execution, arguments)
     await take_proposal(execution, step, proposal, targets=targets, may_create=may_create)
 
 

@@ -49,7 +49,7 @@ async def take_proposal(
     preview = Once(lambda: preview_of(execution.parts, proposal, base, execution.request.signal))
 
     async def diff() -> Preview:
-        return await off_loop(proposal.weight, lambda: diff_of(execution.parts, proposal))
+        return await off_loop(proposal.weight, diff_of, execution.parts, proposal)
 
     try:
         decision, permit = await execution.asker.ask(
@@ -92,20 +92,17 @@ async def _planned(execution: Execution, proposal: Proposal, selected: Collectio
     """The plan that lands a proposal's workspace; what its entries know of their changes is not found out again."""
     policy, after = execution.parts.text, proposal.after
     # Encoding and hashing are quick; what is as it was is only looked at.
-    weight = sum(len(content.text) // 4 if _differs(after, path) else 0 for path, content in after.files.items())
-    return await off_loop(
-        weight + ENTRY * len(after.files), lambda: plan_write(after, policy, selected, proposal.entries)
-    )
-
-
-def _differs(workspace: Workspace, path: str) -> bool:
-    on_disk = workspace.disk.get(path)
-    return on_disk is None or on_disk.content is not workspace.files[path]
+    weight = ENTRY * len(after.files)
+    for path, content in after.files.items():
+        on_disk = after.disk.get(path)
+        if on_disk is None or on_disk.content is not content:
+            weight += len(content.text) // 4
+    return await off_loop(weight, plan_write, after, policy, selected, proposal.entries)
 
 
 async def _decided(proposal: Proposal, decision: Decision) -> Proposal:
     weight = proposal.weight if decision.edited or decision.dropped else 0
-    return await off_loop(weight, lambda: proposal.decided(decision))
+    return await off_loop(weight, proposal.decided, decision)
 
 
 async def persist(execution: Execution, step: str, permit: Permit, plan: WritePlan) -> None:
@@ -134,7 +131,7 @@ async def write(execution: Execution, step: CompiledStep) -> None:
     preview = Once(lambda: preview_of(execution.parts, shown, on_disk, execution.request.signal))
 
     async def diff() -> Preview:
-        return await off_loop(shown.weight, lambda: diff_of(execution.parts, shown))
+        return await off_loop(shown.weight, diff_of, execution.parts, shown)
 
     try:
         decision, permit = await execution.asker.ask(
