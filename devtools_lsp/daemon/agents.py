@@ -13,18 +13,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from devtools_lsp import __version__
-from devtools_lsp.agent.artifacts import ArtifactStore, SpooledJsonArtifact
 from devtools_lsp.agent.forge import Invocation, SurfaceName, ToolAnswer
-from devtools_lsp.agent.render import render_answer
 from devtools_lsp.app import App
 from devtools_lsp.daemon.approval_choice import Answer, DiffParams, shown_document
 from devtools_lsp.daemon.approval_payload import REQUESTED, RESOLVED, UPDATED, Approval, announcement, list_to_wire
 from devtools_lsp.daemon.approvals import Approvals, Resolution
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.doors import CallScope, Host, Peer
+from devtools_lsp.daemon.replies import Reply
 from devtools_lsp.errors import PolicyError
 from devtools_lsp.pipeline.guarded import Caller
-from devtools_lsp.pipeline.off_loop import ENTRY, SMALL, off_loop
+from devtools_lsp.pipeline.off_loop import off_loop
 from devtools_lsp.pipeline.pipeline import new_plan_id
 from devtools_lsp.ports import Edited, PlanIdentity
 from devtools_lsp.wire.messages import (
@@ -178,7 +177,7 @@ class AgentDesk:
         """Run one call under a plan id of its own, spool its result, and make the reply of it."""
         plan = new_plan_id()
         self._running[plan] = call
-        reply = _Reply(self._app.artifacts, self._app.configuration.file.reply.inline_tokens)
+        reply = Reply(self._app.artifacts, self._app.configuration.file.reply.inline_tokens)
         try:
             with self._app.lease():
                 answer = await work(plan, reply.foretell)
@@ -286,46 +285,6 @@ class TerminalView:
 
 async def _decoded(params: msgspec.Raw, kind: type[Params]) -> Params:
     return await off_loop(len(memoryview(params)), decode_params, params, kind)
-
-
-class _Reply:
-    """The reply to one call, made while the disk is waited for where the answer can be foretold."""
-
-    def __init__(self, artifacts: ArtifactStore, inline_tokens: int) -> None:
-        self._artifacts = artifacts
-        self._inline_tokens = inline_tokens
-        self._foretold: tuple[ToolAnswer, SpooledJsonArtifact, dict[str, Any]] | None = None
-
-    def foretell(self, answer: ToolAnswer) -> None:
-        """Make the reply to an answer that is to be expected, if that is quickly done."""
-        if _weight(answer) <= SMALL:
-            artifact = self._artifacts.name(answer.result)
-            self._foretold = (answer, artifact, render_answer(answer, artifact, inline_tokens=self._inline_tokens))
-
-    async def to(self, answer: ToolAnswer) -> object:
-        """Spool the result of an answer; returns the reply."""
-        if self._foretold is not None and self._foretold[0] == answer:
-            _, artifact, reply = self._foretold
-            self._artifacts.keep(artifact, answer.result)
-            return reply
-        artifact = self._artifacts.spool(answer.result)
-        if _weight(answer) <= SMALL:
-            return render_answer(answer, artifact, inline_tokens=self._inline_tokens)
-        return await asyncio.to_thread(_encoded_reply, answer, artifact, self._inline_tokens)
-
-
-def _weight(answer: ToolAnswer) -> int:
-    """About how many characters a reply has."""
-    result = answer.result
-    texts = [answer.content or "", *(read.text for read in result.reads.values())]
-    texts += [value for value in (answer.data or {}).values() if isinstance(value, str)]
-    entries = len(result.diagnostics) + len(result.changes) + len(result.written)
-    return sum(map(len, texts)) + ENTRY * entries
-
-
-def _encoded_reply(answer: ToolAnswer, artifact: SpooledJsonArtifact, inline_tokens: int) -> msgspec.Raw:
-    """A heavy reply, encoded already."""
-    return msgspec.Raw(encode(render_answer(answer, artifact, inline_tokens=inline_tokens)))
 
 
 def _edited(entry: EditedParam) -> Edited:
