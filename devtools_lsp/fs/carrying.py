@@ -15,19 +15,19 @@ import errno
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import get_args
 
 import msgspec
 
 from devtools_lsp.errors import DevToolsError
+from devtools_lsp.fs import faults
 from devtools_lsp.fs.effects import Effect, conflict
 from devtools_lsp.fs.faults import point
 from devtools_lsp.fs.journal import Journal
 from devtools_lsp.fs.journal_names import Part, State, new_id, part_name, state_name, stray_name
 from devtools_lsp.fs.parents import OpenParents
 from devtools_lsp.fs.partly import PartlyLandedError, partly_landed
-from devtools_lsp.fs.records import FORMAT, Entry, Image, Record, Strays
+from devtools_lsp.fs.records import FORMAT, Entry, Record, Strays
 from devtools_lsp.fs.refusals import refusal
 from devtools_lsp.fs.revert import Reverter
 from devtools_lsp.fs.stager import Stager
@@ -49,8 +49,7 @@ _IN_TREE: tuple[Part, ...] = ("new", "gone", "back")
 _UNFINISHED: tuple[State, ...] = ("writing", "intent", "strays")
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(msgspec.Struct):
     """One effect on its way.
 
     `in_tree`: staged beside the target · `placed`: its new state is on the disk, unless it was taken back since.
@@ -105,16 +104,15 @@ class Carrier:
                 self._keep_before(step)
             for step in steps:
                 self._stage(step)
-            about = next((path for path in (*(step.effect.path for step in steps), *directories)), plan)
-            self._at(about, "record")
-            point("journal:intent")
+            about = steps[0].effect.path if steps else directories[0] if directories else plan
+            self._at(about, "record", "journal:intent")
             record = Record(
                 FORMAT,
                 self._id,
                 plan,
                 time.time(),
                 light,
-                tuple(step.entry for step in steps),
+                tuple([step.entry for step in steps]),
                 tuple(self._made),
                 tuple(self._made.values()),
             )
@@ -124,15 +122,16 @@ class Carrier:
             if self._strays is not None and not (self._strays.temporaries or self._strays.emptied):
                 # The record knows of the directories from here on.
                 self._forget_strays()
+            ordered = steps
             if not light:
                 # Staging took a while: walk again, so that a directory moved away meanwhile is not written to.
                 self._parents.forget()
-            # New names first, so that what moves can be seen somewhere at every moment.
-            for step in sorted(steps, key=lambda step: step.effect.after is None):
+                # New names first, so that what moves can be seen somewhere at every moment.
+                ordered = sorted(steps, key=lambda step: step.effect.after is None)
+            for step in ordered:
                 self._place(step)
             self._sync(steps, directories)
-            self._at(about, "confirm in the journal the change of")
-            point("journal:commit")
+            self._at(about, "confirm in the journal the change of", "journal:commit")
             self._journal.commit(record)
         except BaseException as error:
             self._roll_back(steps, error, prepared=prepared)
@@ -146,10 +145,13 @@ class Carrier:
                 self._remove_emptied(emptied)
                 self._forget_strays()
 
-    def _at(self, path: str, doing: str) -> None:
+    def _at(self, path: str, doing: str, fault_point: str = "") -> None:
         """Begin with the next path: for the message of a failure, and because descriptors may be closed now."""
         self._failing, self._doing = path, doing
-        self._parents.trim()
+        if self._parents.crowded:
+            self._parents.trim()
+        if fault_point and faults.armed is not None:
+            faults.armed.strike(fault_point)
 
     # -- before the intent ---------------------------------------------------------------------------------------
 
@@ -157,15 +159,14 @@ class Carrier:
         before = self._prints[effect.path] if effect.before is not None else None
         after = effect.after
         moved_from = after.origin if after is not None and after.origin != effect.path else None
-        entry = Entry(number, effect.path, Image.of(before) if before else None, None, moved_from)
+        entry = Entry(number, effect.path, before, None, moved_from)
         return _Step(effect, entry, before)
 
     def _keep_before(self, step: _Step) -> None:
         if step.before is None or step.entry.swapped:
             return
         path = step.effect.path
-        self._at(path, "keep the old content of")
-        point("journal:before")
+        self._at(path, "keep the old content of", "journal:before")
         self._stager.keep(path, step.before, part_name(self._id, "old", step.entry.n), self._journal.descriptor)
 
     def _choose_places(self, steps: Sequence[_Step], *, light: bool) -> None:
@@ -190,14 +191,14 @@ class Carrier:
 
     def _note(self, steps: Sequence[_Step], directories: Sequence[str], emptied: Sequence[tuple[str, int]]) -> None:
         """Write down what would be left in the tree if the process died before the intent, or after the commit."""
-        if not (directories or emptied or any(step.in_tree for step in steps)):
-            return
         temporaries = [
             (step.entry.stage, stray_name(self._id, part, step.entry.n))
             for step in steps
             if step.entry.stage is not None
             for part in _IN_TREE
         ]
+        if not (temporaries or directories or emptied):
+            return
         self._strays = Strays(tuple(temporaries), tuple(reversed(directories)), tuple(emptied))
         self._journal.note_strays(self._id, self._strays)
 
@@ -210,8 +211,7 @@ class Carrier:
         after = step.effect.after
         if after is None:
             return
-        self._at(step.effect.path, "write")
-        point("journal:stage")
+        self._at(step.effect.path, "write", "journal:stage")
         staged, directory = self._staging(step)
         step.entry = msgspec.structs.replace(step.entry, after=self._stager.stage(after, staged, directory))
 
@@ -223,8 +223,7 @@ class Carrier:
 
     def _make(self, directories: Sequence[str]) -> None:
         for directory in directories:
-            self._at(directory, "make the directory")
-            point("journal:mkdir")
+            self._at(directory, "make the directory", "journal:mkdir")
             trail = self._parents.of(directory)
             if trail.missing:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
@@ -247,8 +246,7 @@ class Carrier:
 
     def _place(self, step: _Step) -> None:
         path = step.effect.path
-        self._at(path, "delete" if step.effect.after is None else "write")
-        point("journal:place")
+        self._at(path, "delete" if step.effect.after is None else "write", "journal:place")
         trail = self._parents.of(path)
         if trail.missing:
             raise conflict({path: "its directory is gone"})
@@ -283,7 +281,11 @@ class Carrier:
 
     def _sync(self, steps: Sequence[_Step], directories: Sequence[str]) -> None:
         point("journal:sync")
-        touched = {parent_of(step.effect.path) for step in steps} | {parent_of(path) for path in directories}
+        touched: set[str] = set()
+        for step in steps:
+            touched.add(parent_of(step.effect.path))
+        for path in directories:
+            touched.add(parent_of(path))
         for directory in sorted(touched):
             self._at(directory, "write")
             self._parents.sync(directory)

@@ -8,7 +8,8 @@ conflict check before one-by-one writing all use it, so that "before the first b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from devtools_lsp.core.workspace import sha256
 from devtools_lsp.errors import BadArgumentError, ConflictError, StepFailedError
@@ -18,8 +19,7 @@ Look = Callable[[str], str | None]
 """The SHA-256 of the file at a path, None for an absent one; raises for what is neither."""
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(msgspec.Struct, frozen=True):
     """What a path holds after the list: `data`, or unchanged the bytes that `origin` held before it.
 
     `origin` is also the path (before the list) of the file whose mode, owner and attributes go on; None for a file
@@ -34,8 +34,7 @@ class Content:
     restores: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(msgspec.Struct, frozen=True):
     """The net change of one path: `before` is the SHA-256 it had, `after` what it will hold; None = absent."""
 
     path: str
@@ -43,8 +42,7 @@ class Effect:
     after: Content | None
 
 
-@dataclass(frozen=True, slots=True)
-class NetPlan:
+class NetPlan(msgspec.Struct, frozen=True):
     """Directories to make, parents first, and one effect for every path that ends up different, in path order.
 
     `emptied` are directories with their inodes that go if they are empty then, innermost first.
@@ -114,9 +112,13 @@ def net_plan(mutations: Sequence[Mutation], look: Look) -> NetPlan:
     if absent:
         subject = absent[0].source or absent[0].path
         raise StepFailedError(f"cannot {absent[0].kind} {subject!r}: it is not there", reason="notFound", path=subject)
-    effects = [Effect(path, before[path], after) for path, after in sorted(state.items())]
+    effects: list[Effect] = []
+    for path in sorted(state):
+        effect = Effect(path, before[path], state[path])
+        if _changes(effect):
+            effects.append(effect)
     innermost_first = sorted(emptied.items(), key=lambda item: (-item[0].count("/"), item[0]))
-    return NetPlan(tuple(directories), tuple(effect for effect in effects if _changes(effect)), tuple(innermost_first))
+    return NetPlan(tuple(directories), tuple(effects), tuple(innermost_first))
 
 
 def conflict(problems: dict[str, str]) -> ConflictError:

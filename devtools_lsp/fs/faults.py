@@ -64,10 +64,11 @@ class Fault:
         raise OSError(code, os.strerror(code))
 
 
-_armed = Fault(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+armed = Fault(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+"""The fault of this process, if there is one."""
 
 
 def point(name: str) -> None:
     """Pass a fault point."""
-    if _armed is not None:
-        _armed.strike(name)
+    if armed is not None:
+        armed.strike(name)

@@ -12,7 +12,6 @@ too. On the local file system `symlinks` and `mutation` are called from its thre
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Literal
 
@@ -87,7 +86,7 @@ class WriteGauntlet:
 
     async def screen_many(self, raws: Sequence[tuple[str, Access]]) -> list[str]:
         """`screen` for many paths in one go, which are judged together, too; the first refusal is raised."""
-        return (await self._look(raws))[0]
+        return [path for path, _ in (await self._look(raws))[0]]
 
     async def look_many(self, raws: Sequence[tuple[str, Access]]) -> dict[str, FileStat | None] | None:
         """`screen_many`, and what each path below the root is, None where nothing is.
@@ -96,7 +95,9 @@ class WriteGauntlet:
         """
         return (await self._look(raws))[1] if self._local is not None else None
 
-    async def _look(self, raws: Sequence[tuple[str, Access]]) -> tuple[list[str], dict[str, FileStat | None]]:
+    async def _look(
+        self, raws: Sequence[tuple[str, Access]]
+    ) -> tuple[list[tuple[str, Access]], dict[str, FileStat | None]]:
         """The paths, and what was seen of them on the way: on the local file system what each is."""
         looked: dict[str, FileStat | None] = {}
         if len(raws) <= _JUDGED_AT_ONCE:
@@ -124,7 +125,7 @@ class WriteGauntlet:
         for path, access in below:
             if access != "read" and is_pyproject(path):
                 self._required_policy(path).judge_content(path, [await self._adapter.read(path)])
-        return [path for path, _ in ends], looked
+        return ends, looked
 
     def _judged_by_name(self, raws: Sequence[tuple[str, Access]]) -> list[tuple[str, Access]]:
         """Stages 2 to 5, by name: the paths, root-relative."""
@@ -161,10 +162,27 @@ class WriteGauntlet:
         the cancellation goes on. `waiting` is called for journalled commits of the local file system alone.
         """
         entered = [self._enter(permit, mutation) for mutation in mutations]
-        if self._local is not None and self._local.atomic:
-            await self._commit_local(self._local, permit, entered, mutations, landed, waiting)
+        if self._local is None or not self._local.atomic:
+            await _to_its_end(self._commit_adapter(permit, entered, mutations, landed))
             return
-        await _to_its_end(self._commit_adapter(permit, entered, mutations, landed))
+        witness = _Stages(self._on_stage, entered, waiting)
+        translate = self._translator.to_adapter
+        translated = [
+            _named(mutation, translate(mutation.path), mutation.source and translate(mutation.source))
+            for mutation in entered
+        ]
+        try:
+            await self._local.commit_witnessed(permit.plan, translated, make_parents=True, witness=witness)
+        except LandedThenCancelled:
+            _report(mutations, landed)
+            raise
+        except Exception as error:
+            if isinstance(error, PartlyLandedError):
+                _report(_stayed(list(zip(translated, mutations, strict=True)), error.landed), landed)
+            self._adapter.refuse(error, "write", mutations[0].path if mutations else "")
+        finally:
+            witness.ends()
+        _report(mutations, landed)
 
     async def _commit_adapter(
         self, permit: Permit, entered: Sequence[Mutation], mutations: Sequence[Mutation], landed: Landed
@@ -181,16 +199,14 @@ class WriteGauntlet:
         _require_permit(permit, mutation.path, mutation.kind)
         if mutation.source is not None:
             _require_permit(permit, mutation.source, "delete")
-        self._pass("permit", mutation.path)
+        self._pass(mutation.path, "permit")
         path = self.lexical(mutation.path)
         source = self.lexical(mutation.source) if mutation.source is not None else None
-        self._pass("lexical", path)
-        self._pass("containment", path)
-        self._pass("translation", path)
+        self._pass(path, "lexical", "containment", "translation")
         self._judge_name(path, _access(mutation), directory=mutation.kind in _OF_DIRECTORIES)
         if source is not None:
             self._judge_name(source, "delete")
-        self._pass("policy", path)
+        self._pass(path, "policy")
         return _named(mutation, path, source)
 
     def _judge_name(self, path: str, access: Access, *, directory: bool = False) -> None:
@@ -211,34 +227,6 @@ class WriteGauntlet:
             )
         return self._policy
 
-    async def _commit_local(
-        self,
-        local: LocalFileSystem,
-        permit: Permit,
-        entered: Sequence[Mutation],
-        mutations: Sequence[Mutation],
-        landed: Landed,
-        waiting: Callable[[], None] | None,
-    ) -> None:
-        witness = _Stages(self._on_stage, [mutation.path for mutation in entered], waiting)
-        translate = self._translator.to_adapter
-        translated = [
-            _named(mutation, translate(mutation.path), mutation.source and translate(mutation.source))
-            for mutation in entered
-        ]
-        try:
-            with self._adapter.errors("write", mutations[0].path if mutations else ""):
-                await local.commit_witnessed(permit.plan, translated, make_parents=True, witness=witness)
-        except LandedThenCancelled:
-            _report(mutations, landed)
-            raise
-        except PartlyLandedError as error:
-            _report(_stayed(list(zip(translated, mutations, strict=True)), error.landed), landed)
-            raise
-        finally:
-            witness.ends()
-        _report(mutations, landed)
-
     async def _with_parents(
         self, entered: Sequence[Mutation], mutations: Sequence[Mutation]
     ) -> tuple[list[Mutation], list[Mutation | None]]:
@@ -255,7 +243,7 @@ class WriteGauntlet:
             if mutation.source is not None:
                 policy.judge(mutation.source, "delete")
                 await self._adapter.missing_above(mutation.source, "delete", looked)
-            self._pass("symlinks", mutation.path)
+            self._pass(mutation.path, "symlinks")
         made = {mutation.path for mutation in entered if mutation.kind == "mkdir"}
         parents = [
             Mutation("mkdir", path)
@@ -264,8 +252,7 @@ class WriteGauntlet:
         ]
         for parent in parents:
             # Each is a part of a path that was approved, judged and looked at above; the rules need not name it.
-            for stage in STAGES[: STAGES.index("mutation")]:
-                self._pass(stage, parent.path)
+            self._pass(parent.path, *STAGES[: STAGES.index("mutation")])
         whole = [*parents, *entered]
         self._adapter.require_methods(whole)
         await self._adapter.judge_whole(policy, whole)
@@ -275,31 +262,32 @@ class WriteGauntlet:
         self, plan: str, whole: Sequence[Mutation], reported: Sequence[Mutation | None], landed: Landed
     ) -> None:
         for mutation in whole:
-            self._pass("mutation", mutation.path)
+            self._pass(mutation.path, "mutation")
         try:
             await self._adapter.commit(plan, whole)
         finally:
             for mutation in whole:
-                self._pass("errors", mutation.path)
+                self._pass(mutation.path, "errors")
         _report(reported, landed)
 
     async def _commit_each(
         self, whole: Sequence[Mutation], reported: Sequence[Mutation | None], landed: Landed
     ) -> None:
         for mutation, original in zip(whole, reported, strict=True):
-            self._pass("mutation", mutation.path)
+            self._pass(mutation.path, "mutation")
             try:
                 await self._adapter.apply(mutation)
             except (LandedThenCancelled, PartlyLandedError):
                 _report([original], landed)
                 raise
             finally:
-                self._pass("errors", mutation.path)
+                self._pass(mutation.path, "errors")
             _report([original], landed)
 
-    def _pass(self, stage: Stage, path: str) -> None:
+    def _pass(self, path: str, *stages: Stage) -> None:
         if self._on_stage is not None:
-            self._on_stage(stage, path)
+            for stage in stages:
+                self._on_stage(stage, path)
 
 
 class _Stages:
@@ -308,9 +296,11 @@ class _Stages:
     Made and ended on the loop, told from the thread in between.
     """
 
-    def __init__(self, on_stage: OnStage | None, paths: Sequence[str], waiting: Callable[[], None] | None) -> None:
+    def __init__(
+        self, on_stage: OnStage | None, mutations: Sequence[Mutation], waiting: Callable[[], None] | None
+    ) -> None:
         self._on_stage = on_stage
-        self._paths = list(paths)
+        self._paths = [mutation.path for mutation in mutations] if on_stage is not None else []
         self._begun = False
         self._loop = asyncio.get_running_loop()
         self._waiting = waiting
@@ -333,9 +323,10 @@ class _Stages:
 
     def syncing(self) -> None:
         if self._waiting is not None:
-            with contextlib.suppress(RuntimeError):
-                # The loop was closed meanwhile, so nobody waits.
+            try:
                 self._loop.call_soon_threadsafe(self._tell)
+            except RuntimeError:
+                return  # The loop was closed meanwhile, so nobody waits.
 
     def _tell(self) -> None:
         if self._waiting is not None:

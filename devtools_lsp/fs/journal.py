@@ -14,7 +14,10 @@ import fcntl
 import os
 import time
 from collections.abc import Generator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from operator import attrgetter
+from types import TracebackType
 
 import msgspec
 
@@ -60,7 +63,6 @@ class Journal:
         absent. Raises OSError.
         """
         self.retention = retention or Retention()
-        self._path = f"{below}{name}"
         self._place = private_directory(parent, name)
         self._places = [self._place]
         """All that sessions may be in; the first is that of this one."""
@@ -77,6 +79,9 @@ class Journal:
         self._plans: dict[str, int] = {}
         self._size = 0
         self._root: int | None = None
+        self._alone = _Alone(self._place)
+        self.place = f"{below}{name}/{self.session}"
+        """The root-relative path of this session."""
         self._closed = False
 
     @classmethod
@@ -130,35 +135,12 @@ class Journal:
         while self._places:
             os.close(self._places.pop())
 
-    @contextlib.contextmanager
-    def alone(self) -> Generator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """Keep other processes of ours from changing the tree meanwhile; what programs of others do, the swap notices.
 
         Two that swap at once would take each other's way back for a newer file. Raises StepFailedError after some time.
         """
-        deadline = time.monotonic() + _ALONE_S
-        while not self._only_one():
-            if time.monotonic() > deadline:
-                raise StepFailedError(
-                    f"another process of devtools-lsp has been writing in this root for {_ALONE_S:g} s; try again, or "
-                    "end it",
-                    retry="yes",
-                )
-            time.sleep(0.001)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                fcntl.flock(self._place, fcntl.LOCK_UN)
-
-    def _only_one(self) -> bool:
-        try:
-            fcntl.flock(self._place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            pass  # This file system has no locks: the swap alone decides, as it does between us and others.
-        return True
+        return self._alone
 
     # -- records -------------------------------------------------------------------------------------------------
 
@@ -213,11 +195,6 @@ class Journal:
         self.discard(state_name(id_, "strays"))
         self._create(state_name(id_, "strays"), msgspec.json.encode(strays))
 
-    @property
-    def place(self) -> str:
-        """The root-relative path of this session."""
-        return f"{self._path}/{self.session}"
-
     def parked(self) -> list[Record]:
         """What an interrupted plan left that could not be taken back, and was not undone since; oldest first."""
         landed = {record.plan for record in self._records.values()}
@@ -241,12 +218,14 @@ class Journal:
 
     def discard(self, name: str) -> None:
         """Remove one file of this session if it is there."""
-        with contextlib.suppress(FileNotFoundError):
+        try:
             os.unlink(name, dir_fd=self.descriptor)
+        except FileNotFoundError:
+            return
 
     def records(self) -> list[Record]:
         """The committed records of this session, adopted ones included, oldest first."""
-        return sorted(self._records.values(), key=lambda record: record.id)
+        return sorted(self._records.values(), key=attrgetter("id"))
 
     # -- sessions that died --------------------------------------------------------------------------------------
 
@@ -350,6 +329,41 @@ class Journal:
             os.write(descriptor, b"*\n")
         finally:
             os.close(descriptor)
+
+
+class _Alone:
+    """The lock between processes on an open directory, as a context; see `Journal.alone`."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        deadline = time.monotonic() + _ALONE_S
+        while not self._taken():
+            if time.monotonic() > deadline:
+                raise StepFailedError(
+                    f"another process of devtools-lsp has been writing in this root for {_ALONE_S:g} s; try again, or "
+                    "end it",
+                    retry="yes",
+                )
+            time.sleep(0.001)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            fcntl.flock(self._place, fcntl.LOCK_UN)
+        except OSError:
+            return  # See below.
+
+    def _taken(self) -> bool:
+        try:
+            fcntl.flock(self._place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # This file system has no locks: the swap alone decides, as it does between us and others.
+        return True
 
 
 def _counted(record: Record) -> int:

@@ -7,6 +7,7 @@ A session is a directory. In it `<id>.intent` (prepared) is renamed to `<id>.don
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import time
@@ -37,7 +38,7 @@ class StateName(NamedTuple):
 
 def new_id() -> str:
     """The id of a transaction; ids sort by time."""
-    return f"{time.time_ns():020d}-{secrets.token_hex(4)}"
+    return f"{time.time_ns():020d}-{os.urandom(4).hex()}"
 
 
 def is_id(text: str) -> bool:

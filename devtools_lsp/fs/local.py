@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from devtools_lsp.errors import InvalidConfigError, StepFailedError, StepUnavailableError
@@ -28,7 +29,7 @@ from devtools_lsp.ports import Access, Cancellation, DirectoryEntry, FileStat, M
 _T = TypeVar("_T")
 _READERS = 3
 _IN_A_ROW = 8
-"""How many questions are answered on the loop before a thread answers one."""
+"""How many questions are answered on the loop, without a turn for others in between, before a thread answers one."""
 
 
 class LocalFileSystem:
@@ -60,13 +61,10 @@ class LocalFileSystem:
         self._policy = policy
         self._lock = threading.Lock()
         self._in_a_row = 0
+        self.atomic = journaled
+        """Whether `commit` is there: all or nothing across files, also after a crash."""
         self._readers = Workers(_READERS, "devtools-lsp-read")
         self._changer = Workers(1, "devtools-lsp-write")
-
-    @property
-    def atomic(self) -> bool:
-        """Whether `commit` is there: all or nothing across files, also after a crash."""
-        return self.journal is not None
 
     def close(self) -> None:
         """Wait for what is running and give everything back. A second call does nothing."""
@@ -149,7 +147,7 @@ class LocalFileSystem:
         """`commit` for the gauntlet: makes missing parents if asked, and tells `witness`, from the thread, how far
         it is.
         """
-        await self._change(lambda: self.commit_now(plan, mutations, make_parents=make_parents, witness=witness))
+        await self._change(partial(self.commit_now, plan, mutations, make_parents=make_parents, witness=witness))
         if self.journal is not None and self.journal.crowded():
             # Nobody waits for the sweeping: what it removes is out of reach already.
             self._changer.post(self._prune)
@@ -261,6 +259,7 @@ class LocalFileSystem:
     async def _change(self, work: Callable[[], _T]) -> _T:
         """Run one change after the other, and wait for its end even if the caller is cancelled meanwhile."""
         result, cancelled = await self._changer.finish(work)
+        self._in_a_row = 0
         if cancelled is not None:
             raise LandedThenCancelled from cancelled
         return result

@@ -14,7 +14,6 @@ from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.protected import Protected
 from devtools_lsp.fs.staging import open_regular
 from devtools_lsp.fs.walk import LIST_FLAGS, RootWalk, Trail
-from devtools_lsp.paths import parent_of
 
 _MAX_DIRECTORIES = 64
 _MAX_FILES = 32
@@ -24,7 +23,7 @@ class OpenParents:
     """Open trails, and the files that were looked at. Use it as a context.
 
     Nothing is closed behind a caller's back: a descriptor that it got holds until the next `trim` or `forget`, which
-    belong between two paths, never inside the work on one.
+    belong between two paths, never inside the work on one. `crowded` says when `trim` is due.
     """
 
     def __init__(self, walk: RootWalk, policy: PathPolicy | None) -> None:
@@ -34,6 +33,7 @@ class OpenParents:
         self._trails: dict[str, Trail] = {}
         self._directories: dict[str, int] = {}
         self._files: dict[str, int] = {}
+        self.crowded = False
 
     def __enter__(self) -> Self:
         return self
@@ -56,6 +56,7 @@ class OpenParents:
             self.forget()
         if len(self._files) > _MAX_FILES:
             self._close_files()
+        self.crowded = False
 
     def _close_files(self) -> None:
         while self._files:
@@ -63,7 +64,7 @@ class OpenParents:
 
     def of(self, path: str) -> Trail:
         """The trail to a path's directory; its leaf may be a sibling's. Raises PolicyError and OSError."""
-        directory = parent_of(path)
+        directory = path.rpartition("/")[0]
         trail = self._trails.get(directory)
         if trail is not None:
             return trail
@@ -83,6 +84,7 @@ class OpenParents:
             trail.close()
             return
         self._trails[directory] = trail
+        self.crowded |= len(self._trails) > _MAX_DIRECTORIES
         self._directories.update(trail.directories())
 
     def directory(self, path: str) -> int | None:
@@ -116,6 +118,7 @@ class OpenParents:
         if path in self._files:
             os.close(self._files.pop(path))
         self._files[path] = descriptor
+        self.crowded |= len(self._files) > _MAX_FILES
         return descriptor, status
 
     def known(self, path: str, ino: int) -> int:

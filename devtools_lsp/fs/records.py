@@ -19,24 +19,6 @@ FORMAT = 1
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Image(msgspec.Struct, frozen=True):
-    """A file's fingerprint in a record; see `staging.Print`."""
-
-    ino: int
-    sha256: str
-    size: int
-    mode: int
-
-    @classmethod
-    def of(cls, found: Print) -> Image:
-        """From a fingerprint."""
-        return cls(found.ino, found.sha256, found.size, found.mode)
-
-    def to_print(self) -> Print:
-        """To a fingerprint."""
-        return Print(self.ino, self.sha256, self.size, self.mode)
-
-
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One path of a transaction: what was there and what comes, None = absent. `n` numbers its files.
 
@@ -47,8 +29,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     n: int
     path: str
-    before: Image | None
-    after: Image | None
+    before: Print | None
+    after: Print | None
     moved_from: str | None = None
     stage: str | None = None
     swapped: bool = False
@@ -77,7 +59,11 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def size(self) -> int:
         """The bytes of its before-images."""
-        return sum(entry.before.size for entry in self.entries if entry.before is not None)
+        size = 0
+        for entry in self.entries:
+            if entry.before is not None:
+                size += entry.before.size
+        return size
 
 
 class Strays(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -17,7 +17,7 @@ import msgspec
 
 from devtools_lsp.errors import PolicyError, StepFailedError
 from devtools_lsp.fs.journal_names import part_name, stray_name
-from devtools_lsp.fs.records import Entry, Image
+from devtools_lsp.fs.records import Entry
 from devtools_lsp.fs.staging import (
     DisplacedError,
     Print,
@@ -77,7 +77,7 @@ class Reverter:
         try:
             back, place = self._before_image(entry, directory)
             ours_now = inode_at(back, place) or 0
-            if place_over(back, place, name, directory, entry.after.to_print(), ours_now):
+            if place_over(back, place, name, directory, entry.after, ours_now):
                 os.unlink(back, dir_fd=place)
         except DisplacedError:
             return "kept"
@@ -104,7 +104,7 @@ class Reverter:
             os.rename(name, old, src_dir_fd=self._session, dst_dir_fd=self._session)
         image = _print_or_other(old, self._session)
         if isinstance(image, Print) and image.ino != entry.before.ino and image.sha256 != entry.before.sha256:
-            return msgspec.structs.replace(entry, before=Image.of(image))
+            return msgspec.structs.replace(entry, before=image)
         return entry if isinstance(image, Print) else None
 
     def keeps(self, entry: Entry) -> bool:
@@ -159,7 +159,7 @@ class Reverter:
         assert entry.after is not None
         aside, place = self._back(entry, directory)
         try:
-            take_away(name, directory, aside, place, entry.after.to_print())
+            take_away(name, directory, aside, place, entry.after)
         except DisplacedError:
             return "kept"
         os.unlink(aside, dir_fd=place)
@@ -254,13 +254,13 @@ def _print_or_other(name: str, directory: int) -> Print | str | None:
         raise
 
 
-def _is(found: Print | str | None, image: Image) -> bool:
+def _is(found: Print | str | None, image: Print) -> bool:
     return isinstance(found, Print) and (found.ino, found.sha256) == (image.ino, image.sha256)
 
 
-def _has_inode(found: Print | str | None, image: Image | None) -> bool:
+def _has_inode(found: Print | str | None, image: Print | None) -> bool:
     return image is not None and isinstance(found, Print) and found.ino == image.ino
 
 
-def _known(found: Print | str | None, image: Image | None) -> bool:
+def _known(found: Print | str | None, image: Print | None) -> bool:
     return image is not None and isinstance(found, Print) and (found.ino == image.ino or found.sha256 == image.sha256)

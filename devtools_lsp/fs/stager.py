@@ -9,13 +9,13 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import replace
+
+import msgspec
 
 from devtools_lsp.errors import PolicyError
 from devtools_lsp.fs.effects import Content, conflict
 from devtools_lsp.fs.journal import Journal
 from devtools_lsp.fs.parents import OpenParents
-from devtools_lsp.fs.records import Image
 from devtools_lsp.fs.staging import Print, copy_staged, inode_at, open_regular, print_of, write_staged
 
 _NO_LINK = frozenset((errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP))
@@ -45,26 +45,26 @@ class Stager:
             # For the bytes: what the daemon's user may not copy of the rest must not keep a file from being deleted.
             self._copy(path, known, name, directory, insist=False)
 
-    def stage(self, after: Content, name: str, directory: int) -> Image:
+    def stage(self, after: Content, name: str, directory: int) -> Print:
         """Make what is going to be placed. Raises ConflictError when the file that moves is not what it was."""
         if after.data is not None:
             return self._stage_data(after, after.data, name, directory)
         assert after.origin is not None
         known = self._prints[after.origin]
         if self._linked(after.origin, known, name, directory):
-            return Image.of(known)
-        return Image.of(replace(known, ino=self._copy(after.origin, known, name, directory)))
+            return known
+        return msgspec.structs.replace(known, ino=self._copy(after.origin, known, name, directory))
 
-    def _stage_data(self, after: Content, data: bytes, name: str, directory: int) -> Image:
+    def _stage_data(self, after: Content, data: bytes, name: str, directory: int) -> Print:
         syncing, self._syncing = self._syncing, None
         if after.origin is None:
             with self._before_image(after.restores) as like:
                 ino = write_staged(name, directory, data, like=like, mode=after.mode, insist=False, syncing=syncing)
-            return Image(ino, after.sha256, len(data), after.mode or 0)
+            return Print(ino, after.sha256, len(data), after.mode or 0)
         known = self._prints[after.origin]
         like = self._parents.known(after.origin, known.ino)
         ino = write_staged(name, directory, data, like=like, syncing=syncing)
-        return Image(ino, after.sha256, len(data), known.mode)
+        return Print(ino, after.sha256, len(data), known.mode)
 
     @contextlib.contextmanager
     def _before_image(self, name: str) -> Generator[int | None]:

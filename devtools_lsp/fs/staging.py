@@ -6,14 +6,14 @@ Knows no paths, no policy and no journal.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
 import secrets
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from devtools_lsp.errors import PolicyError
 from devtools_lsp.fs.syscalls import exchange, move_into_gap
@@ -26,9 +26,8 @@ _MAX_SWAPS = 256
 _DEFAULT_ACL = "system.posix_acl_default"
 
 
-@dataclass(frozen=True, slots=True)
-class Print:
-    """A file's fingerprint: inode, SHA-256 of its bytes, their number, permission bits."""
+class Print(msgspec.Struct, frozen=True):
+    """A file's fingerprint, as the journal keeps it, too: inode, SHA-256 of its bytes, their number, permission bits."""
 
     ino: int
     sha256: str
@@ -163,13 +162,18 @@ def copy_staged(source: int, name: str, directory: int, *, insist: bool = True) 
 def clone_metadata(source: int, target: int, new: os.stat_result, *, insist: bool = True) -> None:
     """Give `target`, of status `new`, the owner, attributes and permission bits (without set-id) of `source`."""
     old = os.fstat(source)
-    bearable = () if insist else (PermissionError,)
-    with contextlib.suppress(*bearable):
-        if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        try:
             os.fchown(target, old.st_uid, old.st_gid)
-    with contextlib.suppress(*bearable):
-        if hasattr(os, "listxattr"):
+        except PermissionError:
+            if insist:
+                raise
+    if hasattr(os, "listxattr"):
+        try:
             _clone_attributes(source, target)
+        except PermissionError:
+            if insist:
+                raise
     os.fchmod(target, old.st_mode & 0o777)
 
 

@@ -18,6 +18,8 @@ _LINUX_NOREPLACE = 1
 _LINUX_EXCHANGE = 2
 _MACOS_SWAP = 2
 _MACOS_EXCL = 4
+_ENCODING = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
+"""As `os.fsencode` does it."""
 
 _Rename = Callable[[int, bytes, int, bytes, int], int]
 
@@ -59,7 +61,8 @@ def move_into_gap(directory: int, name: str, other_directory: int, other_name: s
 
 def _flagged(flag: int, directory: int, name: str, other_directory: int, other_name: str) -> bool:
     assert _rename is not None
-    if _rename[0](directory, os.fsencode(name), other_directory, os.fsencode(other_name), flag) == 0:
+    old, new = name.encode(*_ENCODING), other_name.encode(*_ENCODING)
+    if _rename[0](directory, old, other_directory, new, flag) == 0:
         return True
     code = ctypes.get_errno()
     if code in _UNSUPPORTED:

@@ -76,9 +76,10 @@ class Workers:
                 results.append(work())
             except BaseException as error:
                 faults.append(error)
-            with contextlib.suppress(RuntimeError):
-                # The loop was closed meanwhile, so nobody waits for the answer.
+            try:
                 loop.call_soon_threadsafe(wake)
+            except RuntimeError:
+                return  # The loop was closed meanwhile, so nobody waits for the answer.
 
         self._queue.put(job)
         cancelled: asyncio.CancelledError | None = None

@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -83,7 +84,7 @@ class Transaction:
         with OpenParents(self._walk, self._policy) as parents:
             try:
                 real = [self._resolve(mutation, parents) for mutation in mutations]
-                net = net_plan(real, lambda path: self._look(path, parents))
+                net = net_plan(real, partial(self._look, parents))
                 wanted = dict.fromkeys((*sorted(self._missing, key=lambda path: path.count("/")), *net.directories))
                 directories = [path for path in wanted if self._is_absent(path, parents)]
                 self._judge(net.effects, directories, parents)
@@ -117,7 +118,8 @@ class Transaction:
         if path in self._resolved:
             return self._resolved[path]
         self._failing, self._doing = path, "write"
-        parents.trim()
+        if parents.crowded:
+            parents.trim()
         trail = self._walk.walk(path, follow=self._follow)
         try:
             if not trail.name:
@@ -128,7 +130,8 @@ class Transaction:
                 if trail.status is not None:
                     identities = (*identities, (trail.status.st_dev, trail.status.st_ino))
                 self._policy.judge(real, access, identities, protected=parents.protected, directory=directory)
-                self._policy.judge_alias(path, real)
+                if real != path:
+                    self._policy.judge_alias(path, real)
             if trail.status is None:
                 if access != "restore":
                     check_creatable((*trail.missing, trail.name), path)
@@ -155,9 +158,10 @@ class Transaction:
         if self._witness is not None:
             self._witness.examined(directory, implied=True)
 
-    def _look(self, path: str, parents: OpenParents) -> str | None:
+    def _look(self, parents: OpenParents, path: str) -> str | None:
         self._failing, self._doing = path, "read"
-        parents.trim()
+        if parents.crowded:
+            parents.trim()
         try:
             found = parents.look_at(path)
         except PolicyError as error:
@@ -173,7 +177,8 @@ class Transaction:
 
     def _is_absent(self, path: str, parents: OpenParents) -> bool:
         self._failing, self._doing = path, "make the directory"
-        parents.trim()
+        if parents.crowded:
+            parents.trim()
         trail = parents.of(path)
         if trail.missing:
             return True
@@ -189,14 +194,16 @@ class Transaction:
         """What only the whole list shows: configuration in a pyproject.toml, and repository layouts."""
         if self._policy is None:
             return
+        arriving: list[str] = []
+        created = [*directories]
         for effect in effects:
             if is_pyproject(effect.path):
                 self._policy.judge_content(effect.path, (self._contents.get(effect.path), self._after(effect, parents)))
-        arriving = [effect.path for effect in effects if effect.after is not None]
-        created = created_below(
-            [*directories, *(effect.path for effect in effects if effect.before is None and effect.after is not None)]
-        )
-        judge_layouts(self._policy, [*arriving, *directories], created, _presence(parents))
+            if effect.after is not None:
+                arriving.append(effect.path)
+                if effect.before is None:
+                    created.append(effect.path)
+        judge_layouts(self._policy, [*arriving, *directories], created_below(created), partial(_stands, parents))
 
     def _after(self, effect: Effect, parents: OpenParents) -> bytes | None:
         if effect.after is None or effect.after.data is not None:
@@ -206,10 +213,8 @@ class Transaction:
         return read_all(parents.known(origin, known.ino), known.size)
 
 
-def _presence(parents: OpenParents) -> Callable[[str, str], bool]:
-    def present(directory: str, name: str) -> bool:
+def _stands(parents: OpenParents, directory: str, name: str) -> bool:
+    if parents.crowded:
         parents.trim()
-        descriptor = parents.directory(directory)
-        return descriptor is not None and inode_at(name, descriptor) is not None
-
-    return present
+    descriptor = parents.directory(directory)
+    return descriptor is not None and inode_at(name, descriptor) is not None

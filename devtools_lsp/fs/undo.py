@@ -18,8 +18,8 @@ from devtools_lsp.errors import BadArgumentError, PolicyError, StepFailedError
 from devtools_lsp.fs.journal import Journal
 from devtools_lsp.fs.journal_names import part_name
 from devtools_lsp.fs.layout import ancestors
-from devtools_lsp.fs.records import Image, Record
-from devtools_lsp.fs.staging import open_regular, read_all
+from devtools_lsp.fs.records import Record
+from devtools_lsp.fs.staging import Print, open_regular, read_all
 from devtools_lsp.ports import Mutation
 
 Look = Callable[[str], str | None]
@@ -54,8 +54,8 @@ class UndoPlan:
 class _Net:
     """One path over all records of the plan: what it was first, and what the plan left."""
 
-    before: Image | None
-    after: Image | None
+    before: Print | None
+    after: Print | None
     store: tuple[str, int] | None
     moved_from: str | None
     disturbed: bool = False
@@ -234,5 +234,5 @@ def _image(entry: _Net) -> str:
     return part_name(entry.store[0], "old", entry.store[1]) if entry.store is not None else ""
 
 
-def _sha(image: Image | None) -> str | None:
+def _sha(image: Print | None) -> str | None:
     return image.sha256 if image is not None else None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -79,13 +79,14 @@ class Trail:
         self.parent = "/".join((*parents, *missing))
         self.path = f"{self.parent}/{name}" if self.parent and name else self.parent or name
 
-    def directories(self) -> Generator[tuple[str, int]]:
-        """Every directory that this walk went through and holds open, with its resolved path."""
+    def directories(self) -> dict[str, int]:
+        """Every directory that this walk went through and holds open, by its resolved path."""
         path = ""
-        yield path, self._root
+        found = {path: self._root}
         for name, descriptor in zip(self.parents, self._opened, strict=True):
             path = f"{path}/{name}" if path else name
-            yield path, descriptor
+            found[path] = descriptor
+        return found
 
     def close(self) -> None:
         """Close every descriptor of the walk."""

@@ -33,7 +33,7 @@ def serve(request: dict, output: int, errors: int) -> None:
     os.environ.update(request["env"])
     if request.get("fault"):
         # The variable is read when the module is loaded, and that has happened.
-        faults._armed = faults.Fault(request["fault"])
+        faults.armed = faults.Fault(request["fault"])
     if request.get("follow_links"):
         walk.STEP_FLAGS &= ~os.O_NOFOLLOW
     sys.argv = ["devtools-lsp", *request["argv"]]

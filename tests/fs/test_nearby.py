@@ -120,3 +120,16 @@ async def test_the_loop_gets_its_turn_among_many_questions(local: Opened, thread
         await files.read("sub/a.txt")
     assert 8 <= threads.count("thread") <= 20
     files.close()
+
+
+async def test_a_change_is_a_turn_for_others(local: Opened, threads: list[str]):
+    """Whoever reads and writes by turns waits for every change, so that no question of theirs has to wait as well."""
+    files = local()
+    await files.examine_many([("sub/a.txt", "write")])
+    threads.clear()
+    for number in range(20):
+        await files.examine_many([("sub/a.txt", "write")])
+        await files.read("sub/a.txt")
+        await files.write("sub/a.txt", f"{number}\n".encode())
+    assert threads == ["loop", "loop", "thread"] * 20
+    files.close()

@@ -463,7 +463,7 @@ def test_random_lists_land_whole_or_not_at_all(tree, files, mutations, fault):
     expected = model(files, mutations)
     fs = LocalFileSystem(str(tree.root))
     try:
-        faults._armed = faults.Fault(f"journal:*#{fault}:EIO") if fault else None
+        faults.armed = faults.Fault(f"journal:*#{fault}:EIO") if fault else None
         try:
             fs.commit_now("p", mutations, make_parents=True)
         except DevToolsError:
@@ -475,10 +475,10 @@ def test_random_lists_land_whole_or_not_at_all(tree, files, mutations, fault):
             assert tree.files() == expected
         else:
             assert tree.files() == expected
-            faults._armed = None
+            faults.armed = None
             check_undo(fs, tree, files, expected)
     finally:
-        faults._armed = None
+        faults.armed = None
         fs.close()
     assert tree.litter() == []
     assert sorted(path.name for path in tree.root.parent.iterdir()) == outside

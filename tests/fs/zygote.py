@@ -31,7 +31,7 @@ def work(request: dict) -> None:
     # Names suffice for these trees, and asking git takes longer than the whole commit.
     file_system = LocalFileSystem(request["root"], policy=PathPolicy())
     if request["do"] == "commit":
-        faults._armed = fault
+        faults.armed = fault
         mutations = [
             Mutation(**{**mutation, "data": base64.b64decode(mutation["data"])}) for mutation in request["mutations"]
         ]
@@ -39,7 +39,7 @@ def work(request: dict) -> None:
     elif request["do"] == "wander":
         wander(file_system, request["seed"], request["log"])
     else:
-        faults._armed = fault
+        faults.armed = fault
         file_system.recover_now()
     file_system.close()
 
