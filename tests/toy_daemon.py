@@ -50,8 +50,11 @@ class ToyAgents:
         self.started = 0
         self.endings: list[str] = []
         self.changed = asyncio.Event()
+        self.admits = asyncio.Event()
+        self.admits.set()
 
     async def attach(self, peer: Peer) -> object:
+        await self.admits.wait()
         if peer.name == "unwanted":
             raise BadArgumentError("this name is refused")
         self.attached.append(peer)

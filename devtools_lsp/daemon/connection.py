@@ -10,13 +10,12 @@ connection.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -49,8 +48,9 @@ from devtools_lsp.wire.messages import (
 
 _log = logging.getLogger(__name__)
 
-_CHUNK_BYTES = 64 * 1024
 _MESSAGES_PER_TURN = 64
+_OF_ITSELF = frozenset({"devtools/stop", "devtools/initialize", "devtools/mcp"})
+"""Requests that are about the connection, or the daemon, and not for the agents' door."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +67,36 @@ class ConnectionBounds:
     calls: CallBounds = field(default_factory=CallBounds)
 
 
-class Connection:
-    """One client, from accept to its end. `run` returns when it is gone and everything of it has ended."""
+class Arrival(asyncio.Protocol):
+    """A connection that was just accepted: `accept` refuses it, or makes a `Connection` of it."""
+
+    def __init__(self, accept: Callable[[asyncio.Transport], None]) -> None:
+        self._accept = accept
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand it over."""
+        self._accept(cast("asyncio.Transport", transport))
+
+
+class Connection(asyncio.Protocol):
+    """One client, from accept to its end. `run` returns when it is gone and everything of it has ended.
+
+    A message is dealt with where it arrives: an agent's call waits for it, so no task stands in between. Only when one
+    has to be awaited, or the client does not read its answers, a task goes on in its place; what comes meanwhile waits.
+    """
 
     def __init__(
         self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        transport: asyncio.Transport,
         doors: Doors,
         identity: str,
         stop: Callable[[str], None],
         bounds: ConnectionBounds | None = None,
     ) -> None:
         self._bounds = bounds or ConnectionBounds()
-        self._reader = reader
+        self._transport = transport
         self._channel = StreamChannel(
-            writer,
+            transport,
             identity,
             high_water_bytes=self._bounds.high_water_bytes,
             abort_bytes=self._bounds.abort_bytes,
@@ -99,7 +113,11 @@ class Connection:
         self._mcp: McpClient | None = None
         self._started = time.monotonic()
         self._end_reason = "the client disconnected"
-        self._reading: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        self._stalling: asyncio.TimerHandle | None = None
+        self._stream_ended = False
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        transport.set_protocol(self)
 
     @property
     def peers(self) -> list[Peer]:
@@ -120,65 +138,137 @@ class Connection:
             # An editor comes back by itself after a crash, and must not bring back what a person has stopped: it
             # waits until there is a socket again.
             self._channel.notify("devtools/stopping", {"reason": reason, "socket": socket_path})
-        if self._reading is not None:
-            self._reading.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._stop_reading()
 
     async def run(self) -> None:
         """Serve until either side ends it; everything of it has ended then."""
-        self._reading = asyncio.get_running_loop().create_task(self._read_frames(), name=f"{self._identity} reads")
         try:
-            await asyncio.wait([self._reading])
-            if not self._reading.cancelled() and (fault := self._reading.exception()) is not None:
-                _log.error("%s: closed because of a fault of ours", self._identity, exc_info=fault)
+            await asyncio.wait([self._over])
+            if self._waiting is not None:
+                await asyncio.wait([self._waiting])
         finally:
-            self._reading.cancel()
+            if self._waiting is not None:
+                self._waiting.cancel()
+            self._stop_reading()
             await self._end()
+
+    # -- asyncio.Protocol ----------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Deal with every message that is complete now."""
+        if self._over.done():
+            return
+        self._decoder.feed(data)
+        if self._waiting is not None:
+            # It is enough for later.
+            self._transport.pause_reading()
+            return
+        if self._stalling is not None:
+            self._stalling.cancel()
+            self._stalling = None
+        self._process()
+
+    def eof_received(self) -> bool:
+        """Nothing more comes; true, because answers may still be sent."""
+        self._stream_ended = True
+        if self._waiting is None:
+            self._process()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, whoever ended it."""
+        del exc
+        self._channel.connection_lost()
+        if self._waiting is None:
+            self._stop_reading()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers."""
+        self._channel.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._channel.resume_writing()
 
     # -- bytes ---------------------------------------------------------------------------------------------------
 
-    async def _read_frames(self) -> None:
-        with contextlib.suppress(ConnectionError):
-            await self._read_until_the_end()
+    def _process(self) -> None:
+        """Deal with what has arrived, in a task as soon as something has to be awaited."""
+        try:
+            awaited = self._dispatch()
+        except Exception:
+            self._break_down()
+            return
+        if awaited is not None:
+            self._waiting = asyncio.get_running_loop().create_task(
+                self._dispatch_waiting(awaited), name=f"{self._identity} reads"
+            )
 
-    async def _read_until_the_end(self) -> None:
-        turn = 0
-        while not self._channel.closed:
-            await self._channel.drain()
-            ended = await self._read()
-            while (item := self._decoder.next()) is not None:
-                if isinstance(item, Fault):
-                    self._tell(item)
-                    if item.fatal:
-                        return
-                else:
-                    await self._receive(item)
-                if self._channel.closed:
-                    return
-                turn += 1
-                if turn % _MESSAGES_PER_TURN == 0:
-                    # Others get their turn also when one client sends a thousand requests at once.
-                    await asyncio.sleep(0)
-            if ended:
-                return
+    async def _dispatch_waiting(self, awaited: Awaitable[None]) -> None:
+        following: Awaitable[None] | None = awaited
+        try:
+            while following is not None:
+                await following
+                following = self._dispatch()
+        except Exception:
+            self._break_down()
+        finally:
+            self._waiting = None
+            self._transport.resume_reading()
 
-    async def _read(self) -> bool:
-        """Feed the decoder once; true when nothing more can come. An unfinished frame has a bound, silence has none."""
-        if not self._decoder.inside_frame:
-            data = await self._reader.read(_CHUNK_BYTES)
-        else:
+    def _dispatch(self) -> Awaitable[None] | None:
+        """Take the messages that are complete; what has to be awaited before the next one, None when there is none."""
+        for _ in range(_MESSAGES_PER_TURN):
+            if self._channel.closed:
+                self._stop_reading()
+                return None
+            item = self._decoder.next()
+            if item is None:
+                return self._await_more()
+            if isinstance(item, Fault):
+                self._tell(item)
+                if item.fatal:
+                    self._stop_reading()
+                    return None
+            elif (awaited := self._receive(item)) is not None:
+                return awaited
+        # Others get their turn also when one client sends a thousand requests at once.
+        return asyncio.sleep(0)
+
+    def _await_more(self) -> Awaitable[None] | None:
+        """No message is complete. An unfinished one has a bound, silence has none, and who does not read must first."""
+        if self._stream_ended:
+            while not self._interrupted("the stream ended"):
+                pass
+            self._stop_reading()
+        elif self._channel.room is not None:
+            return self._channel.drain()
+        elif self._decoder.inside_frame:
             impatient = self._decoder.awaits_only_an_id
             stall_s = self._bounds.id_stall_s if impatient else self._bounds.frame_stall_s
-            try:
-                async with asyncio.timeout(stall_s):
-                    data = await self._reader.read(_CHUNK_BYTES)
-            except TimeoutError:
-                return self._interrupted(f"nothing came for {stall_s:g} s")
-        if data:
-            self._decoder.feed(data)
-            return False
-        while not self._interrupted("the stream ended"):
-            pass
-        return True
+            self._stalling = asyncio.get_running_loop().call_later(stall_s, self._stalled, stall_s)
+        return None
+
+    def _stalled(self, stall_s: float) -> None:
+        self._stalling = None
+        if self._interrupted(f"nothing came for {stall_s:g} s"):
+            self._stop_reading()
+        else:
+            self._process()
+
+    def _break_down(self) -> None:
+        _log.exception("%s: closed because of a fault of ours", self._identity)
+        self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        """Nothing more of the client is taken: it is the end."""
+        if self._stalling is not None:
+            self._stalling.cancel()
+            self._stalling = None
+        if not self._over.done():
+            self._over.set_result(None)
 
     def _interrupted(self, why: str) -> bool:
         """Tell the client about the frame that is incomplete; true when the stream cannot go on."""
@@ -197,41 +287,40 @@ class Connection:
 
     # -- messages ------------------------------------------------------------------------------------------------
 
-    async def _receive(self, body: bytes) -> None:
+    def _receive(self, body: bytes) -> Awaitable[None] | None:
+        """One message; what has to be awaited before the next one."""
         if self._mcp is not None:
-            await self._mcp.receive(body)
-            return
+            return self._mcp.receive(body)
         try:
             message = decode_incoming(body)
         except UnusableMessageError as error:
             _log.info("%s: %s", self._identity, error.message)
             self._refuse(error.request_id, error)
-            return
+            return None
         if isinstance(message.method, msgspec.UnsetType):
-            await self._receive_answer(message, body)
-        elif isinstance(message.id, int | str):
-            await self._receive_request(message.id, message.method, message, body)
-        else:
-            await self._receive_notification(message.method, message, body)
+            return self._receive_answer(message, body)
+        if isinstance(message.id, int | str):
+            return self._receive_request(message.id, message.method, message, body)
+        return self._receive_notification(message.method, message, body)
 
-    async def _receive_answer(self, message: Incoming, body: bytes) -> None:
+    def _receive_answer(self, message: Incoming, body: bytes) -> Awaitable[None] | None:
         if self._session is None or not isinstance(message.id, int | str):
             _log.info("%s: an answer to nothing that was asked is dropped", self._identity)
-            return
-        await self._inform_session(body)
+            return None
+        return self._inform_session(body)
 
-    async def _receive_notification(self, method: str, message: Incoming, body: bytes) -> None:
+    def _receive_notification(self, method: str, message: Incoming, body: bytes) -> Awaitable[None] | None:
         if method == "$/cancelRequest" and self._cancel(message):
-            return
+            return None
         if self._session is not None and not method.startswith("devtools/"):
             if _structured(message.params):
-                await self._inform_session(body)
-            else:
-                _log.info("%s: %s with malformed params is dropped", self._identity, method)
+                return self._inform_session(body)
+            _log.info("%s: %s with malformed params is dropped", self._identity, method)
         elif method == "exit" and self._peer is None:
             self._channel.close()
         elif not method.startswith("$/"):
             _log.info("%s: the notification %r is dropped; nobody takes it", self._identity, method[:100])
+        return None
 
     def _cancel(self, message: Incoming) -> bool:
         """Cancel a call of ours; false when the id is not one, so that the editor's session may know it."""
@@ -244,14 +333,29 @@ class Connection:
             return True
         return self._calls.cancel(request_id)
 
-    async def _receive_request(self, request_id: RequestId, method: str, message: Incoming, body: bytes) -> None:
+    def _receive_request(
+        self, request_id: RequestId, method: str, message: Incoming, body: bytes
+    ) -> Awaitable[None] | None:
+        if self._calls is None or not self._attached or not method.startswith("devtools/") or method in _OF_ITSELF:
+            return self._route_safely(request_id, method, message, body)
+        try:
+            self._calls.start(request_id, method, _params_of(message))
+        except (Exception, SystemExit) as error:
+            self._report_fault(request_id, method, error)
+        return None
+
+    async def _route_safely(self, request_id: RequestId, method: str, message: Incoming, body: bytes) -> None:
         try:
             await self._route(request_id, method, message, body)
         except (RpcError, DevToolsError) as error:
             self._refuse(request_id, error)
         except (Exception, SystemExit) as error:
-            _log.exception("%s: %s failed", self._identity, method[:100])
-            self._refuse(request_id, internal_error(method[:100], type(error).__name__))
+            self._report_fault(request_id, method, error)
+
+    def _report_fault(self, request_id: RequestId, method: str, error: BaseException) -> None:
+        """Answer for a fault of ours."""
+        _log.error("%s: %s failed", self._identity, method[:100], exc_info=error)
+        self._refuse(request_id, internal_error(method[:100], type(error).__name__))
 
     async def _route(self, request_id: RequestId, method: str, message: Incoming, body: bytes) -> None:
         if method == "devtools/stop":
@@ -269,9 +373,8 @@ class Connection:
             calls = self._calls
             if calls is None:
                 calls = self._fix_role(unnamed_peer(self._identity, self._channel))
-            params = message.params if isinstance(message.params, msgspec.Raw) else msgspec.Raw(b"{}")
             await self._attach()
-            calls.start(request_id, method, params)
+            calls.start(request_id, method, _params_of(message))
         elif self._session is not None:
             if not _structured(message.params):
                 raise InvalidParamsError("malformed params: an object or an array is expected")
@@ -378,6 +481,10 @@ class Connection:
             except Exception:
                 _log.exception("%s: detached failed", self._identity)
         await self._channel.wait_closed()
+
+
+def _params_of(message: Incoming) -> msgspec.Raw:
+    return message.params if isinstance(message.params, msgspec.Raw) else msgspec.Raw(b"{}")
 
 
 def _structured(params: msgspec.Raw | msgspec.UnsetType) -> bool:

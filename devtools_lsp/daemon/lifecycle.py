@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devtools_lsp import discovery
-from devtools_lsp.daemon.connection import Connection, ConnectionBounds
+from devtools_lsp.daemon.connection import Arrival, Connection, ConnectionBounds
 from devtools_lsp.daemon.doors import Build, Doors, Peer
 from devtools_lsp.errors import ConflictError, InvalidConfigError, PolicyError, WaitTimeoutError
 from devtools_lsp.ports import Cancellation
@@ -28,7 +28,6 @@ from devtools_lsp.ports import Cancellation
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 512
-_READ_LIMIT_BYTES = 256 * 1024
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -190,8 +189,8 @@ class Daemon:
         listener = bind(self._socket_path)
         identity = os.stat(self._socket_path).st_ino
         try:
-            server = await asyncio.start_unix_server(
-                lambda reader, writer: self._accept(doors, reader, writer), sock=listener, limit=_READ_LIMIT_BYTES
+            server = await asyncio.get_running_loop().create_unix_server(
+                lambda: Arrival(lambda transport: self._accept(doors, transport)), sock=listener
             )
         except BaseException:
             listener.close()
@@ -209,22 +208,22 @@ class Daemon:
             for path in (self._socket_path, _aside(self._socket_path)):
                 _unlink_own(path, identity)
 
-    def _accept(self, doors: Doors, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer: socket.socket = writer.get_extra_info("socket")
+    def _accept(self, doors: Doors, transport: asyncio.Transport) -> None:
+        peer: socket.socket = transport.get_extra_info("socket")
         try:
             pid, uid = discovery.peer_credentials(peer)
         except OSError:
-            writer.transport.abort()
+            transport.abort()
             return
         if uid != os.geteuid():
             _log.warning("a connection of user %d (pid %s) was refused", uid, pid)
-            writer.transport.abort()
+            transport.abort()
             return
         if len(self._connections) >= self._bounds.max_connections or self._stopping.cancelled:
             _log.warning("a connection was refused: %d are open", len(self._connections))
-            writer.transport.abort()
+            transport.abort()
             return
-        connection = Connection(reader, writer, doors, f"c{next(self._names)}", self.stop, self._bounds.connection)
+        connection = Connection(transport, doors, f"c{next(self._names)}", self.stop, self._bounds.connection)
         task = asyncio.get_running_loop().create_task(connection.run())
         self._connections[connection] = task
         task.add_done_callback(lambda done: self._connection_ended(connection, done))

@@ -11,6 +11,7 @@ import functools
 import gc
 import importlib
 import logging
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from devtools_lsp.daemon.calls import CallBounds
@@ -73,9 +74,9 @@ class McpClient:
         """The agents that have introduced themselves."""
         return self._clients.peers()
 
-    async def receive(self, body: bytes) -> None:
-        """One message of the client."""
-        await self._session.receive(body)
+    def receive(self, body: bytes) -> Awaitable[None] | None:
+        """One message of the client; what has to be awaited before the next one is given, mostly nothing."""
+        return self._session.receive(body)
 
     async def end(self, reason: str) -> None:
         """Cancel what runs, with its answers, and end the session within a bound."""

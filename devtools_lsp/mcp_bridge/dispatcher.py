@@ -148,11 +148,22 @@ class MessageDispatcher:
 
     # -- what arrives --------------------------------------------------------------------------------------------
 
-    async def receive(self, body: bytes) -> None:
-        """One message of the client. Waits only while the client is being introduced: what follows meets that."""
+    def receive(self, body: bytes) -> Awaitable[None] | None:
+        """One message of the client; what has to be awaited before the next one is given, mostly nothing.
+
+        While the client is being introduced, what follows waits for the end of that.
+        """
         if self._introduction is not None:
-            await asyncio.wait([self._introduction])
-            self._introduction = None
+            return self._receive_later(self._introduction, body)
+        self._take(body)
+        return None
+
+    async def _receive_later(self, introduction: asyncio.Task[None], body: bytes) -> None:
+        await asyncio.wait([introduction])
+        self._introduction = None
+        self._take(body)
+
+    def _take(self, body: bytes) -> None:
         try:
             message = decode_incoming(body)
         except UnusableMessageError as error:

@@ -211,9 +211,9 @@ class Session:
         self._dispatcher = dispatcher
         self._eras = eras
 
-    async def receive(self, body: bytes) -> None:
-        """One message of the client."""
-        await self._dispatcher.receive(body)
+    def receive(self, body: bytes) -> Awaitable[None] | None:
+        """One message of the client; what has to be awaited before the next one is given, mostly nothing."""
+        return self._dispatcher.receive(body)
 
     async def closed(self) -> None:
         """The client is gone: cancel what runs."""

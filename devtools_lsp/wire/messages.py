@@ -116,13 +116,10 @@ def error_object(error: RpcError | DevToolsError) -> ErrorObject:
     return ErrorObject(DEVTOOLS_ERROR, error.message, error.to_wire())
 
 
-_encoder = msgspec.json.Encoder()
 _incoming = msgspec.json.Decoder(Incoming)
 
-
-def encode(message: object) -> bytes:
-    """A message's JSON."""
-    return _encoder.encode(message)
+encode = msgspec.json.Encoder().encode
+"""A message's JSON."""
 
 
 class UnusableMessageError(RpcError):
@@ -178,7 +175,7 @@ def _judge_half_characters(body: bytes) -> UnusableMessageError | None:
         return None
     try:
         request_id = _id_in(json.loads(body))
-        _encoder.encode(request_id)
+        encode(request_id)
     except (ValueError, RecursionError):
         return None
     message = "a string in the body holds half of a surrogate pair, which is no character; send the whole character"

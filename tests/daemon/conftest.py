@@ -23,7 +23,7 @@ from devtools_lsp.daemon.approval_marks import ApprovalMarks
 from devtools_lsp.daemon.approval_payload import Approval, Resolution, list_to_wire
 from devtools_lsp.daemon.approvals import Answer, Approvals, GateSettings
 from devtools_lsp.daemon.buffers import EditorBuffers
-from devtools_lsp.daemon.connection import Connection
+from devtools_lsp.daemon.connection import Arrival, Connection
 from devtools_lsp.daemon.diagnostics_hub import DiagnosticsHub
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.doors import CallScope, Doors, Peer
@@ -408,7 +408,7 @@ class EditorBench:
     socket: Path
     scratch: Path
     clients: list[RawEditor] = field(default_factory=list)
-    connections: set[Connection] = field(default_factory=set)
+    connections: dict[Connection, asyncio.Task[None]] = field(default_factory=dict)
 
     @property
     def root(self) -> Path:
@@ -443,15 +443,17 @@ async def daemon(bench: GateBench, tmp_path: Path):
     found = EditorBench(bench, hub, buffers, editors, socket, scratch)
     count = itertools.count(1)
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(reader, writer, doors, f"c{next(count)}", lambda _reason: None)
-        found.connections.add(connection)
+    async def run(connection: Connection) -> None:
         try:
             await connection.run()
         finally:
-            found.connections.discard(connection)
+            found.connections.pop(connection)
 
-    server = await asyncio.start_unix_server(serve, str(socket))
+    def accept(transport: asyncio.Transport) -> None:
+        connection = Connection(transport, doors, f"c{next(count)}", lambda _reason: None)
+        found.connections[connection] = asyncio.create_task(run(connection))
+
+    server = await asyncio.get_running_loop().create_unix_server(lambda: Arrival(accept), str(socket))
     yield found
     for client in found.clients:
         await client.close()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
+from typing import cast
 
 import pytest
 
 from devtools_lsp.daemon.calls import Answer, CallBounds
-from devtools_lsp.daemon.connection import ConnectionBounds
+from devtools_lsp.daemon.connection import Connection, ConnectionBounds
+from devtools_lsp.daemon.doors import Doors
 from devtools_lsp.daemon.introduction import UNNAMED_AGENT
 from devtools_lsp.daemon.lifecycle import LifeBounds
 from devtools_lsp.errors import BadArgumentError
 from tests.daemon.channels import Sent
-from tests.toy_daemon import WAIT_S, RawClient, framed, toy_daemon
+from tests.toy_daemon import WAIT_S, RawClient, ToyAgents, ToyEditors, framed, toy_daemon
 
 
 def bounds(**calls: float) -> LifeBounds:
@@ -77,6 +80,66 @@ async def test_an_id_in_use_is_refused_and_the_first_call_is_left_alone():
         await client.call(7, "wait")
         await client.call("7", "echo")
         assert (await client.receive())["id"] == "7"
+
+
+async def test_what_comes_during_an_introduction_waits_for_it_and_nobody_else_does():
+    async with toy_daemon(bounds()) as toy:
+        witness = await toy.agent()
+        toy.agents.admits.clear()
+        client = await toy.connect()
+        await client.request("intro", "devtools/initialize", {"client": {"name": "raw"}})
+        for number in range(200):
+            await client.call(number, "echo", text="x" * 1000)
+        client.writer.write_eof()
+        await witness.call("witness", "echo")
+        assert (await witness.receive())["id"] == "witness"
+        assert toy.agents.endings == ["echo"]
+        toy.agents.admits.set()
+        answers = [(await client.receive())["id"] for _ in range(201)]
+        assert answers == ["intro", *range(200)]
+        assert await client.ended()
+
+
+class Written(asyncio.Transport):
+    """A transport that keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames = 0
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        return
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.frames += 1
+
+    def resume_reading(self) -> None:
+        return
+
+    def close(self) -> None:
+        cast("Connection", self.protocol).connection_lost(None)
+
+
+async def test_a_thousand_messages_at_once_leave_others_their_turns():
+    transport = Written()
+    agents = ToyAgents("/")
+    connection = Connection(transport, Doors(agents, ToyEditors()), "c1", lambda _reason: None)
+    running = asyncio.create_task(connection.run())
+    connection.data_received(framed(b"{") * 1000)
+    seen = [transport.frames]
+    while seen[-1] < 1000:
+        await asyncio.sleep(0)
+        seen.append(transport.frames)
+    assert max(after - before for before, after in itertools.pairwise([0, *seen])) <= 64
+    connection.eof_received()
+    await asyncio.wait_for(running, WAIT_S)
+    assert transport.frames == 1000
 
 
 def test_an_answer_is_given_once(caplog: pytest.LogCaptureFixture):

@@ -92,7 +92,8 @@ class Client:
     async def send(self, *messages: bytes | dict[str, Any]) -> None:
         for message in messages:
             body = message if isinstance(message, bytes) else json.dumps(message).encode()
-            await asyncio.wait_for(self.dispatcher.receive(body), 20)
+            if (awaited := self.dispatcher.receive(body)) is not None:
+                await asyncio.wait_for(awaited, 20)
 
     async def ask(self, number: int | str, method: str, **params: Any) -> None:
         await self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
