@@ -126,7 +126,7 @@ class Link(ABC):
         params: Mapping[str, Any],
         *,
         progress: ProgressCallback | None = None,
-        timeout_s: float,
+        timeout_s: float | None,
         signal: Cancellation | None = None,
     ) -> Any:
         """One request and its result. Raises DevToolsError.
@@ -144,8 +144,9 @@ class Link(ABC):
         unsubscribe: Callable[[], None] | None = None
         try:
             self.write(Request(id=request_id, method=method, params=params))
-            why = f"{method} took longer than {timeout_s:g} s"
-            call.timer = asyncio.get_running_loop().call_later(timeout_s, self._is_overdue, request_id, call, why)
+            if timeout_s is not None:
+                why = f"{method} took longer than {timeout_s:g} s"
+                call.timer = asyncio.get_running_loop().call_later(timeout_s, self._is_overdue, request_id, call, why)
             if signal is not None:
                 unsubscribe = signal.subscribe(lambda: self._stop(request_id, call))
             if self.room is not None:
@@ -209,13 +210,18 @@ class Link(ABC):
             if message.id is msgspec.UNSET:
                 self._receive_notification(message.method, message.params)
             return
-        call = self._calls.get(message.id) if isinstance(message.id, int) else None
+        self.answered(
+            message.id,
+            _remote_error(message.error) if isinstance(message.error, msgspec.Raw) else _decoded(message.result),
+        )
+
+    def answered(self, request_id: object, answer: Any) -> None:
+        """Give whoever waits for a request its result, or the error to raise."""
+        call = self._calls.get(request_id) if isinstance(request_id, int) else None
         if call is None:
-            _log.debug("an answer that nobody waits for was dropped: %r", message.id)
-        elif isinstance(message.error, msgspec.Raw):
-            call.settle(_remote_error(message.error))
+            _log.debug("an answer that nobody waits for was dropped: %r", request_id)
         else:
-            call.settle(_decoded(message.result))
+            call.settle(answer)
 
     def _receive_notification(self, method: str, params: msgspec.Raw | msgspec.UnsetType) -> None:
         value = _decoded(params)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -135,20 +135,24 @@ class Client:
         answer = await self.request("devtools/tools", _present(surface=surface))
         return answer["tools"]
 
-    async def call(
+    def call(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
         surface: Surface | None = None,
         progress: ProgressCallback | None = None,
-        timeout_s: float = CALL_TIMEOUT_S,
+        timeout_s: float | None = CALL_TIMEOUT_S,
         signal: Cancellation | None = None,
-    ) -> dict[str, Any]:
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
         """Call one tool; returns the result (SPEC 3.12 and 8.0.5). Raises DevToolsError; `signal` as for `request`."""
         # Given arguments go as they are: what is wrong with them is the tool's to say.
-        params = {"name": name, **_present(arguments=arguments, surface=surface)}
-        return await self.request("devtools/call", params, progress=progress, timeout_s=timeout_s, signal=signal)
+        params: dict[str, Any] = {"name": name}
+        if arguments is not None:
+            params["arguments"] = arguments
+        if surface is not None:
+            params["surface"] = surface
+        return self._link.request("devtools/call", params, progress=progress, timeout_s=timeout_s, signal=signal)
 
     async def ops(
         self,
@@ -156,7 +160,7 @@ class Client:
         ops: Sequence[Mapping[str, Any]],
         *,
         progress: ProgressCallback | None = None,
-        timeout_s: float = CALL_TIMEOUT_S,
+        timeout_s: float | None = CALL_TIMEOUT_S,
         signal: Cancellation | None = None,
     ) -> dict[str, Any]:
         """Run a plan of several steps; the same result as `call`."""
@@ -213,7 +217,7 @@ class Client:
         plan: str | None = None,
         *,
         progress: ProgressCallback | None = None,
-        timeout_s: float = CALL_TIMEOUT_S,
+        timeout_s: float | None = CALL_TIMEOUT_S,
         signal: Cancellation | None = None,
     ) -> dict[str, Any]:
         """Revert the last plan, or the one named, where its files still hold what it wrote."""
@@ -224,22 +228,22 @@ class Client:
         """Ask the daemon to end. `stop_daemon` also waits for its end and does not take no for an answer."""
         await self.request("devtools/stop", {})
 
-    async def request(
+    def request(
         self,
         method: str,
         params: Mapping[str, Any],
         *,
         progress: ProgressCallback | None = None,
-        timeout_s: float = QUERY_TIMEOUT_S,
+        timeout_s: float | None = QUERY_TIMEOUT_S,
         signal: Cancellation | None = None,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """One request and its result, for methods that have no name here, too.
 
-        After `timeout_s` seconds it is cancelled in the daemon, and WaitTimeoutError says what had landed. Turning
-        `signal` cancels it, too, and waits for the daemon's word on what had landed (CallCancelledError); cancelling
-        the task that awaits it does not wait.
+        After `timeout_s` seconds it is cancelled in the daemon, and WaitTimeoutError says what had landed; None leaves
+        every bound to the daemon. Turning `signal` cancels it, too, and waits for the daemon's word on what had landed
+        (CallCancelledError); cancelling the task that awaits it does not wait.
         """
-        return await self._link.request(method, params, progress=progress, timeout_s=timeout_s, signal=signal)
+        return self._link.request(method, params, progress=progress, timeout_s=timeout_s, signal=signal)
 
     async def lost(self) -> ConnectionLostError:
         """Wait until the connection has ended, and say why: for who waits for notifications and sends nothing."""

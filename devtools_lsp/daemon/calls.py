@@ -28,7 +28,6 @@ from devtools_lsp.wire.messages import (
     RequestId,
     ResultAnswer,
     RpcError,
-    encode,
     error_object,
 )
 
@@ -61,7 +60,7 @@ class Answer:
         if self._taken():
             return
         try:
-            self._channel.send(encode(ResultAnswer(id=self._request_id, result=value)))
+            self._channel.send(ResultAnswer(id=self._request_id, result=value))
         except FrameTooLargeError as error:
             self._send_error(_too_large(error, value))
         except (TypeError, ValueError, RecursionError):
@@ -82,11 +81,11 @@ class Answer:
 
     def _send_error(self, error: RpcError | DevToolsError) -> None:
         try:
-            self._channel.send(encode(ErrorAnswer(id=self._request_id, error=error_object(error))))
+            self._channel.send(ErrorAnswer(id=self._request_id, error=error_object(error)))
         except (FrameTooLargeError, TypeError, ValueError, RecursionError):
             _log.exception("the error of %s cannot be sent as it is", self._method)
             fallback = internal_error(self._method, "its error cannot be sent")
-            self._channel.send(encode(ErrorAnswer(id=self._request_id, error=error_object(fallback))))
+            self._channel.send(ErrorAnswer(id=self._request_id, error=error_object(fallback)))
 
 
 class _ProgressReporter:
@@ -228,29 +227,26 @@ class Calls:
 
     async def _serve(self, running: _Running, method: str, params: msgspec.Raw) -> None:
         answer, scope = running.answer, running.scope
+        result: object = None
+        failure: RpcError | DevToolsError | None = None
         try:
-            outcome = await self._outcome(method, params, scope)
+            result = await self._door.call(self._peer, method, params, scope)
+        except (RpcError, DevToolsError) as error:
+            failure = error
+        except asyncio.CancelledError:
+            reason = scope.signal.reason or "the daemon stopped it"
+            failure = CallCancelledError(f"{method} was stopped: {reason}; look at the files before trying again")
+        except (Exception, SystemExit) as error:
+            _log.exception("%s failed", method)
+            failure = internal_error(method, type(error).__name__)
         finally:
             self._forget(running)
         if answer.given:
             return
-        if isinstance(outcome, RpcError | DevToolsError):
-            answer.error(outcome)
+        if failure is not None:
+            answer.error(failure)
         else:
-            answer.result(outcome)
-
-    async def _outcome(self, method: str, params: msgspec.Raw, scope: CallScope) -> object:
-        """What the door returned or raised, as a value."""
-        try:
-            return await self._door.call(self._peer, method, params, scope)
-        except (RpcError, DevToolsError) as error:
-            return error
-        except asyncio.CancelledError:
-            reason = scope.signal.reason or "the daemon stopped it"
-            return CallCancelledError(f"{method} was stopped: {reason}; look at the files before trying again")
-        except (Exception, SystemExit) as error:
-            _log.exception("%s failed", method)
-            return internal_error(method, type(error).__name__)
+            answer.result(result)
 
     def _forget(self, running: _Running) -> None:
         if running.reporter is not None:

@@ -23,6 +23,7 @@ from devtools_lsp.wire.messages import (
     CancelParams,
     Notification,
     Request,
+    ResultAnswer,
     RpcError,
     Surface,
     decode_incoming,
@@ -127,6 +128,13 @@ class _InnerChannel:
     def send(self, payload: object) -> None:
         """Hand one message to the link. Raises FrameTooLargeError."""
         if self.closed:
+            return
+        if isinstance(payload, ResultAnswer):
+            # Whoever asked gets what a client would read, without the envelope.
+            result = encode(payload.result)
+            if len(result) > MAX_ANSWER_BYTES:
+                raise FrameTooLargeError(len(result), MAX_ANSWER_BYTES)
+            self._link.answered(payload.id, msgspec.json.decode(result))
             return
         body = payload if isinstance(payload, bytes) else encode(payload)
         if len(body) > MAX_ANSWER_BYTES:

@@ -81,5 +81,6 @@ class Eras:
 
 
 def _has_envelope(params: Params) -> bool:
-    meta: Any = (params or {}).get("_meta")
-    return isinstance(meta, Mapping) and types.PROTOCOL_VERSION_META_KEY in meta
+    # What a client sends is plain JSON.
+    meta: Any = params.get("_meta") if params else None
+    return isinstance(meta, dict) and types.PROTOCOL_VERSION_META_KEY in meta

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 
 from devtools_lsp import __version__
 from devtools_lsp.agent.render import refusal_text
+from devtools_lsp.client import Client
 from devtools_lsp.errors import DevToolsError
 from devtools_lsp.mcp_bridge import words
 from devtools_lsp.mcp_bridge.dispatcher import MessageDispatcher
@@ -33,8 +34,6 @@ from devtools_lsp.wire.messages import Surface
 
 _log = logging.getLogger(__name__)
 
-CALL_TIMEOUT_S = 2 * 3600.0
-"""Longer than the longest command and a person's decision together: the MCP client's own limit ends a call first."""
 LISTED_ARTIFACTS = 20
 
 Context = ServerRequestContext[Any, Any]
@@ -55,12 +54,12 @@ class Bridge:
             version=__version__,
             title="devtools-lsp",
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,
             on_list_resource_templates=self._list_templates,
             on_read_resource=self._read_resource,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
+        self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
         self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
         # The SDK would wrap every message in a tracing span; nobody traces this process, and a call pays for it.
         self.server.middleware[:] = [self._introduce]
@@ -119,31 +118,30 @@ class Bridge:
             raise MCPError(types.INTERNAL_ERROR, error.message, error.to_wire()) from error
         return types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in offered])
 
-    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
+        """A `CallToolResult` as plain data: the SDK judges it once, and would make it plain for that."""
         try:
-            result = await self._call(context, params)
+            client = await self._upstream.client(self._agent_of(context))
+            if context.meta and "progress_token" in context.meta:
+                result = await self._call_with_progress(client, context, params)
+            else:
+                # Everything that a call waits for has a bound of its own in the daemon: a person's decision, a command,
+                # an engine, another call's files.
+                result = await client.call(params.name, params.arguments, timeout_s=None)
         except DevToolsError as error:
-            return types.CallToolResult(
-                content=[types.TextContent(text=refusal_text(error))],
-                structured_content=error.to_wire(),
-                is_error=True,
-            )
+            return tool_result(refusal_text(error), error.to_wire(), is_error=True)
         artifact = result["artifact"]
         self._artifacts.append((artifact["handle"], params.name, artifact["total"]))
-        return types.CallToolResult(
-            content=[types.TextContent(text=words.result_text(result))], structured_content=result
-        )
+        return tool_result(words.result_text(result), result, is_error=False)
 
-    async def _call(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
-        client = await self._upstream.client(self._agent_of(context))
-        if not context.meta or "progress_token" not in context.meta:
-            return await client.call(params.name, params.arguments, timeout_s=CALL_TIMEOUT_S)
-
+    async def _call_with_progress(
+        self, client: Client, context: Context, params: types.CallToolRequestParams
+    ) -> dict[str, Any]:
         async def send(number: float, text: str) -> None:
             await context.session.report_progress(number, message=text)
 
         async with ProgressRelay(send) as relay:
-            return await client.call(params.name, params.arguments, progress=relay.put, timeout_s=CALL_TIMEOUT_S)
+            return await client.call(params.name, params.arguments, progress=relay.put, timeout_s=None)
 
     def _tools_changed(self) -> None:
         task = asyncio.create_task(self._tell_tools_changed(), name="tools/list_changed")
@@ -201,6 +199,16 @@ class Bridge:
             raise MCPError(types.INVALID_PARAMS, error.message, error.to_wire()) from error
         text = types.TextResourceContents(uri=uri, mime_type="application/json", text=words.page_text(uri, page))
         return types.ReadResourceResult(contents=[text])
+
+
+def tool_result(text: str, structured: dict[str, Any], *, is_error: bool) -> dict[str, Any]:
+    """A tool's result in the form that the SDK's own model of it has as plain data."""
+    return {
+        "content": [{"type": "text", "text": text}],
+        "structuredContent": structured,
+        "isError": is_error,
+        "resultType": "complete",
+    }
 
 
 class Session:

@@ -5,6 +5,7 @@ Pure. What a result or a refusal looks like as text belongs to `agent/render.py`
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -32,11 +33,15 @@ class Agent(NamedTuple):
 
 def agent(name: object, version: object) -> Agent:
     """The agent for a client's own words, without what could deceive a person who reads them."""
+    return _agent(name if isinstance(name, str) else "", version if isinstance(version, str) else "")
+
+
+@functools.lru_cache(maxsize=64)
+def _agent(name: str, version: str) -> Agent:
     return Agent(_shown(name) or NAMELESS_AGENT, _shown(version))
 
 
-def _shown(given: object) -> str:
-    text = given if isinstance(given, str) else ""
+def _shown(text: str) -> str:
     return _UNSHOWABLE.sub(" ", text).strip()[:LONGEST_NAME].strip()
 
 

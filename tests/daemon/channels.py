@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from devtools_lsp.wire.messages import encode
+
 
 class Sent:
     """A channel that keeps what it was given."""
@@ -13,8 +15,7 @@ class Sent:
         self.sent: list[bytes] = []
 
     def send(self, payload: object) -> None:
-        assert isinstance(payload, bytes)
-        self.sent.append(payload)
+        self.sent.append(payload if isinstance(payload, bytes) else encode(payload))
 
     def notify(self, method: str, params: object) -> None:
         raise AssertionError(method)

@@ -8,6 +8,7 @@ import sys
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 from devtools_lsp import mcp_bridge
@@ -15,9 +16,9 @@ from devtools_lsp.client import ConnectionLostError, ProtocolError
 from devtools_lsp.daemon import mcp
 from devtools_lsp.daemon.calls import CallBounds
 from devtools_lsp.daemon.doors import Peer
-from devtools_lsp.daemon.inner import InnerClients
+from devtools_lsp.daemon.inner import MAX_ANSWER_BYTES, InnerClients
 from devtools_lsp.daemon.mcp import McpClient
-from devtools_lsp.errors import CallCancelledError, ConflictError, InvalidConfigError
+from devtools_lsp.errors import CallCancelledError, ConflictError, InvalidConfigError, WorkspaceBoundsError
 from devtools_lsp.wire.messages import McpParams
 
 
@@ -28,6 +29,7 @@ class Door:
         self.attaching = asyncio.Event()
         self.go_on = asyncio.Event()
         self.here: list[Peer] = []
+        self.result: Any = {}
 
     async def attach(self, peer: Peer) -> Any:
         self.attaching.set()
@@ -39,7 +41,7 @@ class Door:
         self.here.remove(peer)
 
     async def call(self, *_: Any) -> Any:
-        return {}
+        return self.result
 
 
 async def test_an_end_during_an_introduction_leaves_nobody():
@@ -80,6 +82,24 @@ async def test_a_fault_in_an_introduction_is_told_at_once(monkeypatch: pytest.Mo
     with pytest.raises(ProtocolError, match="RuntimeError") as told:
         await asyncio.wait_for(clients.connect(name="agent", version="", surface=None, session=None), 5)
     assert "secret" not in str(told.value)
+
+
+async def test_a_result_is_what_a_client_of_the_socket_would_read():
+    door = Door()
+    door.go_on.set()
+    clients = InnerClients(door, "c1", CallBounds())
+    client = await clients.connect(name="agent", version="", surface=None, session=None)
+    for result in ({"pair": (1, 2.5)}, msgspec.Raw(b'{"pair":[1,2.5]}'), {"pair": msgspec.Raw(b"[1, 2.5]")}):
+        door.result = result
+        assert await client.call("x", timeout_s=None) == {"pair": [1, 2.5]}
+    door.result = {"text": "x" * MAX_ANSWER_BYTES, "written": [{"path": "a.txt", "kind": "modified"}]}
+    with pytest.raises(WorkspaceBoundsError, match="1 file") as refused:
+        await client.call("x", timeout_s=None)
+    assert refused.value.written == [{"path": "a.txt", "kind": "modified"}]
+    door.result = object()
+    with pytest.raises(ProtocolError, match="cannot be encoded"):
+        await client.call("x", timeout_s=None)
+    await clients.end("over")
 
 
 class Channel:

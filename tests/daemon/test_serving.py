@@ -19,6 +19,7 @@ from devtools_lsp.daemon import serving
 from devtools_lsp.daemon.agents import _encoded_reply, _weight
 from devtools_lsp.daemon.calls import Answer
 from devtools_lsp.wire.framing import MAX_FRAME_BYTES, FrameTooLargeError
+from devtools_lsp.wire.messages import encode
 from tests.daemon.channels import Sent
 
 ARTIFACT = SpooledJsonArtifact("handle", 0)
@@ -76,10 +77,10 @@ class Narrow(Sent):
     limit = 1000
 
     def send(self, payload: object) -> None:
-        assert isinstance(payload, bytes)
-        if len(payload) > self.limit:
-            raise FrameTooLargeError(len(payload), self.limit)
-        super().send(payload)
+        body = payload if isinstance(payload, bytes) else encode(payload)
+        if len(body) > self.limit:
+            raise FrameTooLargeError(len(body), self.limit)
+        super().send(body)
 
 
 @pytest.mark.parametrize("limit", [1000, MAX_FRAME_BYTES // 2, MAX_FRAME_BYTES])

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import mcp_types as types
 import pytest
 
+from devtools_lsp.mcp_bridge.serving import tool_result
 from tests.e2e.place import ALLOW, RUFF, Place
 
 ERAS = ("legacy", "auto")
@@ -54,6 +56,15 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("bash", {"command": "printf hello; printf oops >&2"}, "hello"),
     ],
 }
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+def test_a_result_is_what_the_model_of_the_sdk_would_be(is_error: bool):
+    structured = {"none": None, "inner": {"none": None, "list": [1, None, 2.5]}, "_meta": {}, "type": "x"}
+    modelled = types.CallToolResult(
+        content=[types.TextContent(text="words\n")], structured_content=structured, is_error=is_error
+    )
+    assert tool_result("words\n", structured, is_error=is_error) == plain(modelled)
 
 
 @pytest.mark.parametrize(
