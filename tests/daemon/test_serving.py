@@ -16,8 +16,8 @@ from devtools_lsp.agent.render import render_answer
 from devtools_lsp.config import load_configuration
 from devtools_lsp.core.result import Result, Written
 from devtools_lsp.daemon import serving
-from devtools_lsp.daemon.agents import _encoded_reply, _weight
 from devtools_lsp.daemon.calls import Answer
+from devtools_lsp.daemon.replies import _encoded_reply, _weight
 from devtools_lsp.wire.framing import MAX_FRAME_BYTES, FrameTooLargeError
 from devtools_lsp.wire.messages import encode
 from tests.daemon.channels import Sent
