@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -232,11 +233,14 @@ class Watcher:
             if path is None:
                 continue
             top = "/" not in path
-            if not os.path.lexists(host):
+            try:
+                mode = os.lstat(host).st_mode
+            except (OSError, ValueError):
                 events.append(FileEvent(path, "deleted"))
                 if top and host in watched:
                     directories.append(host)
-            elif Path(host).is_dir() and not Path(host).is_symlink():
+                continue
+            if stat.S_ISDIR(mode):
                 if Change.added in seen:
                     if top:
                         directories.append(host)
@@ -247,13 +251,13 @@ class Watcher:
         return events, directories
 
     def _relative(self, host: str) -> str | None:
-        path = os.path.relpath(host, self._root)
-        if path == "." or path.startswith(".."):
+        if not host.startswith(self._root + "/"):
             return None
-        parts = Path(path).parts
-        if any(part in self._ignored for part in parts) or parts[-1].startswith(STAGING_PREFIX):
+        path = host[len(self._root) + 1 :]
+        parts = path.split("/")
+        if not self._ignored.isdisjoint(parts) or parts[-1].startswith(STAGING_PREFIX):
             return None
-        return "/".join(parts)
+        return path
 
     def _walk(self, directory: str) -> list[FileEvent]:
         """Every file of a directory that appeared at once: moved here, or unpacked before its watch stood."""
