@@ -32,7 +32,7 @@ _GIT_TIMEOUT_S = 5.0
 _SETTLED_S = 0.05
 """How long an answer is taken for current without looking: one call of a tool asks several times."""
 _RECHECK_S = 1.0
-_GIT_PARTS = ("", "hooks", "info", "objects", "refs", "modules", "worktrees", "logs")
+_GIT_PARTS = ("hooks", "info", "objects", "refs", "modules", "worktrees", "logs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,14 @@ class ProtectedPlaces:
     def __init__(self, root: str, own_paths: Sequence[str] = ()) -> None:
         """`own_paths` are absolute host paths of the daemon's state, journal, socket and configuration."""
         self._root = os.path.realpath(root)
+        self._below_root = self._root.rstrip("/") + "/"
         self._own = [os.path.normpath(os.path.join(self._root, path)) for path in own_paths]
+        self._denied = [os.path.join(self._root, name) for name in DENIED_DIRECTORIES]
         self._watched: list[str] = []
         self._seen: tuple[object, ...] = ()
         self._expires = 0.0
         self._checked = float("-inf")
-        self._git_directories: list[str] = []
+        self._git_places: list[str] = []
         self._top = self._root
         self._hooks: str | None = None
         self._origins: list[str] = []
@@ -100,7 +102,8 @@ class ProtectedPlaces:
         places = _run_git(self._root, "rev-parse", *asked) or _run_git(self._root, "rev-parse", *asked[:2])
         *lines, self._top = [*places.splitlines(), self._root][:3] if places else [self._root]
         # Where git gives no answer (it is absent, or mistrusts the owner) another git may give one later.
-        self._git_directories = [os.path.join(self._root, line) for line in lines or [".git"]]
+        directories = [os.path.normpath(os.path.join(self._root, line)) for line in lines or [".git"]]
+        self._git_places = [*directories, *(os.path.join(place, part) for place in directories for part in _GIT_PARTS)]
         self._hooks = None
         self._origins = []
         listing = _run_git(self._root, "config", "--list", "--includes", "--show-origin", "-z")
@@ -119,7 +122,7 @@ class ProtectedPlaces:
         self._origins = [os.path.normpath(path) for path in dict.fromkeys(self._origins)]
         watched = [
             os.path.join(self._root, ".git"),
-            *(os.path.join(place, name) for place in self._git_directories for name in ("config", "HEAD", "commondir")),
+            *(os.path.join(place, name) for place in directories for name in ("config", "HEAD", "commondir")),
             *self._origins,
             str(_expanded("~/.gitconfig")),
         ]
@@ -130,9 +133,7 @@ class ProtectedPlaces:
         identities: set[Identity] = set()
         prefixes: set[str] = set()
         names: set[str] = set()
-        for place in self._git_directories:
-            for part in _GIT_PARTS:
-                self._protect(os.path.join(place, part), identities, prefixes)
+        closed = [*self._git_places, *self._own, *self._origins]
         if self._hooks is not None:
             inside = self._relative(self._hooks)
             if inside == "" or self._root.startswith(self._hooks.rstrip("/") + "/"):
@@ -140,38 +141,75 @@ class ProtectedPlaces:
                 names.update(hook if inside == "" else "" for hook in GIT_HOOKS)
                 names.discard("")
             else:
-                self._protect(self._hooks, identities, prefixes)
-        for path in (*self._own, *self._origins):
-            self._protect(path, identities, prefixes)
-        for name in DENIED_DIRECTORIES:
+                closed.append(self._hooks)
+        ground = _Ground()
+        for path in closed:
+            real, status = ground.look(path)
+            for spelling in (path,) if path == real else (path, real):
+                inside = self._relative(spelling)
+                if inside:
+                    prefixes.add(fold_path(inside))
+            # What does not exist yet is protected by its path alone, and so is a socket: the one that a killed daemon
+            # left is replaced at the start, and its number is soon that of some innocent file.
+            if status is not None and not stat.S_ISSOCK(status.st_mode):
+                identities.add((status.st_dev, status.st_ino))
+        for path in self._denied:
             # Their names are denied anyhow; what counts here is another name of the same directory.
-            self._protect(os.path.join(self._root, name), identities, set())
+            status = ground.look(path)[1]
+            if status is not None and not stat.S_ISSOCK(status.st_mode):
+                identities.add((status.st_dev, status.st_ino))
+        if identities:
+            root = os.stat(self._root)
+            identities.discard((root.st_dev, root.st_ino))
         return Protected(frozenset(identities), frozenset(prefixes), frozenset(names))
-
-    def _protect(self, path: str, identities: set[Identity], prefixes: set[str]) -> None:
-        for spelling in {path, os.path.realpath(path)}:
-            inside = self._relative(spelling)
-            if inside:
-                prefixes.add(fold_path(inside))
-        try:
-            status = os.stat(path)
-        except OSError:
-            return  # It does not exist yet: its path alone is protected.
-        if stat.S_ISSOCK(status.st_mode):
-            # A socket is known by its path alone. The one that a killed daemon left is replaced at the start, and
-            # its number is soon that of some innocent file.
-            return
-        root = os.stat(self._root)
-        if (status.st_dev, status.st_ino) != (root.st_dev, root.st_ino):
-            identities.add((status.st_dev, status.st_ino))
 
     def _relative(self, path: str) -> str | None:
         """The path below the root, `""` for the root itself, None outside."""
-        path = os.path.normpath(path)
         if path == self._root:
             return ""
-        prefix = self._root.rstrip("/") + "/"
-        return path[len(prefix) :] if path.startswith(prefix) else None
+        return path[len(self._below_root) :] if path.startswith(self._below_root) else None
+
+
+class _Ground:
+    """Looks at absolute, normalised paths, all at one time: what is above several of them is looked at once.
+
+    `os.path.realpath` and `os.stat` a path cost ten times as much, and this is done whenever an agent that thought for
+    a second makes its next change.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[str, os.stat_result | None]] = {"": ("", os.stat("/"))}
+
+    def look(self, path: str) -> tuple[str, os.stat_result | None]:
+        """The real path, and what is there, links followed; None for what does not exist or may not be looked at."""
+        found = self._found.get(path)
+        if found is not None:
+            return found
+        ahead = [path]
+        while (above := ahead[-1].rpartition("/")[0]) not in self._found:
+            ahead.append(above)
+        while ahead:
+            place = ahead.pop()
+            self._found[place] = self._step(place)
+        return self._found[path]
+
+    def _step(self, path: str) -> tuple[str, os.stat_result | None]:
+        """What a path is, its parent being known."""
+        above, _, name = path.rpartition("/")
+        real, status = self._found[above]
+        spelling = f"{real.rstrip('/')}/{name}"
+        if status is None:
+            return spelling, None
+        try:
+            status = os.lstat(spelling)
+        except OSError:
+            return spelling, None
+        if not stat.S_ISLNK(status.st_mode):
+            return spelling, status
+        try:
+            return os.path.realpath(path), os.stat(path)
+        except OSError:
+            return os.path.realpath(path), None
 
 
 def _expanded(path: str) -> Path:

@@ -27,7 +27,7 @@ _DEFAULT_ACL = "system.posix_acl_default"
 
 
 class Print(msgspec.Struct, frozen=True):
-    """A file's fingerprint, as the journal keeps it, too: inode, SHA-256 of its bytes, their number, permission bits."""
+    """A file's fingerprint, also in the journal: inode, SHA-256 of its bytes, their number, permission bits."""
 
     ino: int
     sha256: str
