@@ -11,7 +11,6 @@ import functools
 import gc
 import importlib
 import logging
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from devtools_lsp.daemon.calls import CallBounds
@@ -54,6 +53,8 @@ class McpClient:
         self._session = session
         self._label = label
         self._close_s = close_s
+        self.receive = session.receive
+        """Takes one message of the client; returns what has to be awaited before the next one, mostly nothing."""
 
     @classmethod
     async def open(
@@ -73,10 +74,6 @@ class McpClient:
     def peers(self) -> list[Peer]:
         """The agents that have introduced themselves."""
         return self._clients.peers()
-
-    def receive(self, body: bytes) -> Awaitable[None] | None:
-        """One message of the client; what has to be awaited before the next one is given, mostly nothing."""
-        return self._session.receive(body)
 
     async def end(self, reason: str) -> None:
         """Cancel what runs, with its answers, and end the session within a bound."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -155,34 +156,31 @@ class MessageDispatcher:
         """
         if self._introduction is not None:
             return self._receive_later(self._introduction, body)
-        self._take(body)
-        return None
-
-    async def _receive_later(self, introduction: asyncio.Task[None], body: bytes) -> None:
-        await asyncio.wait([introduction])
-        self._introduction = None
-        self._take(body)
-
-    def _take(self, body: bytes) -> None:
         try:
             message = decode_incoming(body)
         except UnusableMessageError as error:
             self._refuse(error.request_id, error.code, error.message)
-            return
+            return None
         if not isinstance(message.method, str):
             # An answer, and nothing was asked.
-            return
+            return None
         try:
             params = _params_of(message)
         except (msgspec.DecodeError, RecursionError) as error:
             request_id = message.id if isinstance(message.id, int | str) else None
             code = INVALID_REQUEST if isinstance(error, msgspec.ValidationError) else PARSE_ERROR
             self._refuse(request_id, code, f"params must be an object: {error}")
-            return
+            return None
         if isinstance(message.id, int | str):
             self._receive_request(message.id, message.method, params)
         else:
             self._receive_notification(message.method, params)
+        return None
+
+    async def _receive_later(self, introduction: asyncio.Task[None], body: bytes) -> None:
+        await asyncio.wait([introduction])
+        self._introduction = None
+        self.receive(body)
 
     def _receive_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
         before = self._handled.get(request_id)
@@ -194,8 +192,11 @@ class MessageDispatcher:
             return
         asked = Asked(self, request_id, params)
         self._handled[request_id] = asked
-        asked.task = self._start(self._answer(asked, request_id, method, params), method)
-        asked.task.add_done_callback(lambda _: self._forget(asked, request_id))
+        asked.task = asyncio.get_running_loop().create_task(
+            self._answer(asked, request_id, method, params), name=method
+        )
+        self._tasks.add(asked.task)
+        asked.task.add_done_callback(partial(self._forget, asked, request_id))
         if method == "initialize":
             self._introduction = asked.task
 
@@ -205,13 +206,9 @@ class MessageDispatcher:
             request_id = None if named is None else meant_request(named, self._handled)
             if request_id is not None:
                 self._handled[request_id].cancel()
-        self._start(self._hear(method, params), method)
-
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        task = asyncio.get_running_loop().create_task(self._hear(method, params), name=method)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _hear(self, method: str, params: dict[str, Any] | None) -> None:
         assert self._on_notify is not None
@@ -237,7 +234,8 @@ class MessageDispatcher:
             self._write(answer)
             await self._room()
 
-    def _forget(self, asked: Asked, request_id: RequestId) -> None:
+    def _forget(self, asked: Asked, request_id: RequestId, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if not asked.over and not asked.unwanted:
             # Cancelled before it began.
             self._write(ErrorAnswer(id=request_id, error=_CLOSED))

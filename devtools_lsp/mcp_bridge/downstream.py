@@ -53,6 +53,7 @@ class Downstream:
             self.socket.close()
             raise
         self.socket.setblocking(False)
+        self.descriptor = self.socket.fileno()
 
     def _agree(self, root: Path, surface: Surface, session: str | None) -> None:
         params = {"root": str(root), "surface": surface} | ({"session": session} if session is not None else {})
@@ -96,8 +97,15 @@ class Downstream:
 
     def send(self, body: bytes) -> None:
         """Send a message, or keep what cannot be sent now. Raises OSError when the daemon is gone."""
-        self.waiting += encode_frame(body)
-        self.flush()
+        frame = encode_frame(body)
+        if self.waiting:
+            self.waiting += frame
+            return
+        try:
+            sent = self.socket.send(frame)
+        except BlockingIOError:
+            sent = 0
+        self.waiting += frame[sent:]
 
     def flush(self) -> None:
         """Send what waits, as far as that is possible now."""

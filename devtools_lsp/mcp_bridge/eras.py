@@ -6,7 +6,7 @@ and which revision it speaks. The first request decides for the connection, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import mcp_types as types
@@ -34,19 +34,19 @@ class Eras:
         self._handshake = ServerRunner(server, self._connection, None, init_options=options)
         self._modern: bool | None = None
 
-    async def on_request(self, context: Context, method: str, params: Params) -> dict[str, Any]:
-        """Answer one request; raises MCPError, or what the handler raises."""
+    def on_request(self, context: Context, method: str, params: Params) -> Awaitable[dict[str, Any]]:
+        """Answer one request; raises MCPError, at once or when it is awaited, or what the handler raises."""
         enveloped = method != "initialize" and _has_envelope(params)
         if self._modern is None:
             self._modern = enveloped
         if self._modern:
-            return await self._answer_modern(context, method, params)
+            return self._answer_modern(context, method, params)
         if enveloped:
             raise MCPError(
                 types.INVALID_REQUEST,
                 "this connection began with the handshake; requests with an envelope of their own are not for it",
             )
-        return await self._handshake.on_request(context, method, params)
+        return self._handshake.on_request(context, method, params)
 
     async def on_notify(self, context: Context, method: str, params: Params) -> None:
         """Hear one notification."""

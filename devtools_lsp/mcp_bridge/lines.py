@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterator
 
 
 class Lines:
@@ -19,19 +18,22 @@ class Lines:
         self._rest = bytearray()
         self._too_long = False
 
-    def feed(self, data: bytes) -> Iterator[bytes | None]:
+    def feed(self, data: bytes) -> list[bytes | None]:
         """The lines that are complete now and not blank; after the last byte feed nothing, for a line without end."""
         first, *others = data.split(b"\n")
         self._rest += first
+        lines: list[bytes | None] = []
         for piece in others if data else [b""]:
-            line = None if self._too_long or len(self._rest) > self._limit else bytes(self._rest)
+            if self._too_long or len(self._rest) > self._limit:
+                lines.append(None)
+            elif self._rest and not self._rest.isspace():
+                lines.append(bytes(self._rest))
             self._rest = bytearray(piece)
             self._too_long = False
-            if line is None or (line and not line.isspace()):
-                yield line
         if len(self._rest) > self._limit:
             self._too_long = True
             self._rest.clear()
+        return lines
 
 
 class LineWriter:
@@ -41,25 +43,29 @@ class LineWriter:
         self._descriptor = descriptor
         self._writable = select.poll()
         self._writable.register(descriptor, select.POLLOUT)
-        self._waiting = bytearray()
-
-    @property
-    def waiting_bytes(self) -> int:
-        """How much has not been written yet."""
-        return len(self._waiting)
+        self.waiting = bytearray()
+        """What has not been written yet."""
 
     def write(self, line: bytes) -> None:
         """Write a line, or keep what cannot be written now."""
-        self._waiting += line
-        self._waiting += b"\n"
+        if not self.waiting and len(line) < select.PIPE_BUF and self._writable.poll(0):
+            whole = line + b"\n"
+            try:
+                written = os.write(self._descriptor, whole)
+            except BlockingIOError:
+                # Whoever shares it has taken the room, and has made it non-blocking.
+                written = 0
+            self.waiting += whole[written:]
+            return
+        self.waiting += line
+        self.waiting += b"\n"
         self.flush()
 
     def flush(self) -> None:
         """Write what waits, as far as that is possible now."""
-        while self._waiting and self._writable.poll(0):
+        while self.waiting and self._writable.poll(0):
             try:
-                written = os.write(self._descriptor, self._waiting[: select.PIPE_BUF])
+                written = os.write(self._descriptor, self.waiting[: select.PIPE_BUF])
             except BlockingIOError:
-                # Whoever shares it has taken the room, and has made it non-blocking.
                 return
-            del self._waiting[:written]
+            del self.waiting[:written]

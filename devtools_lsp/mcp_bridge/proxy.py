@@ -91,6 +91,8 @@ class Proxy:
         self._abandoned = False
         self._ends_at: float | None = None
         self._to_client = LineWriter(outgoing)
+        self._poll = select.poll()
+        self._polled: dict[int, int] = {}
         self._daemon: Downstream | None = None
         # With the methods, several for an id that was used again before its answer: each of them has an answer.
         self._open: dict[RequestId, list[str]] = {}
@@ -109,7 +111,7 @@ class Proxy:
             self._daemon = self._connect()
         except (DevToolsError, OSError) as error:
             say(f"no daemon yet: {error}")
-        while self._reading or self._to_client.waiting_bytes or self._daemon is not None:
+        while self._reading or self._to_client.waiting or self._daemon is not None:
             if not self._turn() or self._abandoned:
                 break
         if self._daemon is not None:
@@ -120,24 +122,26 @@ class Proxy:
 
     def _turn(self) -> bool:
         """Wait for something to do, and do it; false when there is nothing left to wait for."""
-        daemon, poll = self._daemon, select.poll()
-        room = self._to_client.waiting_bytes <= HIGH_WATER_BYTES
+        daemon = self._daemon
+        room = len(self._to_client.waiting) <= HIGH_WATER_BYTES
         reads = room and (daemon is None or len(daemon.waiting) <= HIGH_WATER_BYTES)
+        wanted: dict[int, int] = {}
         if self._reading and (reads or not self._hung_up):
             # Its end is noticed also while nothing can be taken from it.
-            poll.register(self._incoming, (select.POLLIN if reads else 0) | select.POLLRDHUP)
-        if self._to_client.waiting_bytes:
-            poll.register(self._outgoing, select.POLLOUT)
+            wanted[self._incoming] = (select.POLLIN if reads else 0) | select.POLLRDHUP
+        if self._to_client.waiting:
+            wanted[self._outgoing] = select.POLLOUT
         if daemon is not None:
-            wanted = (select.POLLIN if room else 0) | (select.POLLOUT if daemon.waiting else 0)
-            poll.register(daemon.socket, wanted)
+            wanted[daemon.descriptor] = (select.POLLIN if room else 0) | (select.POLLOUT if daemon.waiting else 0)
+        if wanted != self._polled:
+            self._poll_for(wanted)
         remaining_s = None if self._ends_at is None else self._ends_at - time.monotonic()
-        ready = dict(poll.poll(None if remaining_s is None else max(0.0, remaining_s * 1000)))
+        ready = dict(self._poll.poll(None if remaining_s is None else max(0.0, remaining_s * 1000)))
         if not ready:
             return False
         if self._outgoing in ready:
             self._flush()
-        if daemon is not None and (events := ready.get(daemon.socket.fileno())):
+        if daemon is not None and (events := ready.get(daemon.descriptor)):
             self._hear(daemon, events)
         if self._incoming in ready:
             if reads:
@@ -146,6 +150,14 @@ class Proxy:
                 self._hung_up = True
                 self._ends_at = time.monotonic() + LAST_WORDS_S
         return True
+
+    def _poll_for(self, wanted: dict[int, int]) -> None:
+        """Mostly a turn waits for the same as the last one."""
+        for descriptor in self._polled.keys() - wanted.keys():
+            self._poll.unregister(descriptor)
+        for descriptor, events in wanted.items():
+            self._poll.register(descriptor, events)
+        self._polled = wanted
 
     # -- from the client -----------------------------------------------------------------------------------------
 
@@ -181,7 +193,7 @@ class Proxy:
             return
         head = _read_head(line)
         method = head.method if isinstance(head.method, str) else ""
-        request = _answered_to(head, line)
+        request = head.id if method and isinstance(head.id, int | str) else _answered_to(head, line)
         if request is not None:
             self._open.setdefault(request, []).append(method)
         if method == "initialize" and request is not None:

@@ -218,10 +218,8 @@ class Session:
         self._bridge = bridge
         self._dispatcher = dispatcher
         self._eras = eras
-
-    def receive(self, body: bytes) -> Awaitable[None] | None:
-        """One message of the client; what has to be awaited before the next one is given, mostly nothing."""
-        return self._dispatcher.receive(body)
+        self.receive = dispatcher.receive
+        """Takes one message of the client; returns what has to be awaited before the next one, mostly nothing."""
 
     async def closed(self) -> None:
         """The client is gone: cancel what runs."""

@@ -289,8 +289,13 @@ def test_what_comes_before_the_answer_is_passed_over(rig: Rig):
     assert rig.receive() == [result(1)]
 
 
-def test_a_daemon_that_never_agrees_is_not_waited_for(rig: Rig, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downstream, "GREETING_S", 0.1)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_daemon_that_never_agrees_is_not_waited_for(rig: Rig):
     rig.daemon()
     rig.send(request(1))
     rig.daemon()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from devtools_lsp.errors import WorkspaceBoundsError
 from devtools_lsp.mcp_bridge import dispatcher, progress, upstream
 from devtools_lsp.mcp_bridge.dispatcher import Asked, MessageDispatcher
-from devtools_lsp.mcp_bridge.lines import Lines
+from devtools_lsp.mcp_bridge.lines import Lines, LineWriter
 from devtools_lsp.mcp_bridge.progress import ProgressRelay
 from devtools_lsp.mcp_bridge.words import agent
 from devtools_lsp.wire.framing import FrameTooLargeError
@@ -44,6 +45,28 @@ def test_a_line_that_is_too_long_is_told_without_being_kept():
     assert list(reader.feed(b"x\nshort\n")) == [None, b"short"]
     assert list(reader.feed(b"y" * 11)) == []
     assert list(reader.feed(b"")) == [None]
+
+
+def test_what_nobody_reads_yet_waits_in_its_order():
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    lines = [b"first", b"x" * 200_000, b"second", b"y" * 100, b""]
+    writer = LineWriter(writing)
+    for line in lines:
+        writer.write(line)
+    assert writer.waiting
+    read = b""
+    while writer.waiting:
+        read += os.read(reading, 1 << 20)
+        writer.flush()
+    read += os.read(reading, 1 << 20)
+    assert read == b"".join(line + b"\n" for line in lines)
+    writer.write(b"at once")
+    assert (bytes(writer.waiting), os.read(reading, 100)) == (b"", b"at once\n")
+    os.close(reading)
+    with pytest.raises(BrokenPipeError):
+        writer.write(b"to nobody")
+    os.close(writing)
 
 
 # -- messages ----------------------------------------------------------------------------------------------------
