@@ -155,8 +155,11 @@ class ProtectedPlaces:
                 identities.add((status.st_dev, status.st_ino))
         for path in self._denied:
             # Their names are denied anyhow; what counts here is another name of the same directory.
-            status = ground.look(path)[1]
-            if status is not None and not stat.S_ISSOCK(status.st_mode):
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue
+            if not stat.S_ISSOCK(status.st_mode):
                 identities.add((status.st_dev, status.st_ino))
         if identities:
             root = os.stat(self._root)

@@ -5,10 +5,9 @@ A second name is taken where the file system gives one, a copy is made where not
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -58,26 +57,24 @@ class Stager:
     def _stage_data(self, after: Content, data: bytes, name: str, directory: int) -> Print:
         syncing, self._syncing = self._syncing, None
         if after.origin is None:
-            with self._before_image(after.restores) as like:
-                ino = write_staged(name, directory, data, like=like, mode=after.mode, insist=False, syncing=syncing)
+            kept = self._before_image(after.restores) if after.restores else None
+            try:
+                ino = write_staged(name, directory, data, like=kept, mode=after.mode, insist=False, syncing=syncing)
+            finally:
+                if kept is not None:
+                    os.close(kept)
             return Print(ino, after.sha256, len(data), after.mode or 0)
         known = self._prints[after.origin]
         like = self._parents.known(after.origin, known.ino)
         ino = write_staged(name, directory, data, like=like, syncing=syncing)
         return Print(ino, after.sha256, len(data), known.mode)
 
-    @contextlib.contextmanager
-    def _before_image(self, name: str) -> Generator[int | None]:
+    def _before_image(self, name: str) -> int | None:
         """What the journal keeps under a name, opened; None when that is nothing."""
         try:
-            found = open_regular(name, self._journal.descriptor)[0] if name else None
+            return open_regular(name, self._journal.descriptor)[0]
         except (FileNotFoundError, PolicyError):
-            found = None
-        try:
-            yield found
-        finally:
-            if found is not None:
-                os.close(found)
+            return None
 
     def _linked(self, path: str, known: Print, name: str, directory: int) -> bool:
         """Give a file that was looked at a second name; False where that is not possible."""

@@ -89,7 +89,7 @@ async def test_what_does_not_land_is_an_error_all_the_same(scenes: list[Scene], 
     foretold: list[Result] = []
     step, args = STEPS["edit"]
     await scene.pipeline.single(step, args, foretold=foretold.append)  # type: ignore[arg-type]
-    monkeypatch.setattr(faults, "_armed", faults.Fault("journal:place:EIO"))
+    monkeypatch.setattr(faults, "armed", faults.Fault("journal:place:EIO"))
     again = {"path": "a.txt", "edits": [{"find": "one", "replace": "1"}]}
     with pytest.raises(StepFailedError) as caught:
         await scene.pipeline.single("edit", again, foretold=foretold.append)
