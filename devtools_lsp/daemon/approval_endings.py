@@ -9,7 +9,7 @@ from collections import OrderedDict
 from devtools_lsp.daemon.approval_payload import Resolution
 from devtools_lsp.errors import BadArgumentError
 
-KEPT_ENDINGS = 10_000
+KEPT_ENDINGS = 1000
 """How many ended approvals are remembered, so that a late answer is told how it ended."""
 
 _ID = re.compile(r"([0-9a-f]{8})-([1-9][0-9]*)")
