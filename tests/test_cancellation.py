@@ -78,3 +78,16 @@ async def test_waiting_leaves_nothing_behind(end: str):
     await asyncio.wait({waiting})
     assert asyncio.all_tasks() == before
     assert signal._callbacks == []
+
+
+async def test_everybody_who_waits_for_the_switch_alone_is_told():
+    signal = Cancellation()
+    waiting = [asyncio.create_task(signal.wait()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    signal.cancel("enough")
+    signal.cancel("more than that")
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError, type(None), type(None)]
+    assert signal.reason == "enough"
+    await signal.wait()

@@ -46,46 +46,46 @@ class CallBounds:
     progress_interval_s: float = 8.0
 
 
-class Answer:
+class Answer(msgspec.Struct, eq=False):
     """The one answer of one request: the first outcome is sent, a later one is logged as a bug and dropped."""
 
-    def __init__(self, channel: Channel, request_id: RequestId, method: str) -> None:
-        self._channel = channel
-        self._request_id = request_id
-        self._method = method
-        self.given = False
+    channel: Channel
+    request_id: RequestId
+    method: str
+    given: bool = False
 
     def result(self, value: object) -> None:
         """Answer with a result; one that cannot be sent becomes an error that says so."""
-        if self._taken():
+        if self.given:
+            self._drop()
             return
+        self.given = True
         try:
-            self._channel.send(ResultAnswer(id=self._request_id, result=value))
+            self.channel.send(ResultAnswer(id=self.request_id, result=value))
         except FrameTooLargeError as error:
             self._send_error(_too_large(error, value))
         except (TypeError, ValueError, RecursionError):
-            _log.exception("the result of %s cannot be encoded", self._method)
-            self._send_error(internal_error(self._method, "its result cannot be encoded"))
+            _log.exception("the result of %s cannot be encoded", self.method)
+            self._send_error(internal_error(self.method, "its result cannot be encoded"))
 
     def error(self, error: RpcError | DevToolsError) -> None:
         """Answer with an error."""
-        if not self._taken():
-            self._send_error(error)
-
-    def _taken(self) -> bool:
         if self.given:
-            _log.error("a second answer to %s %r was dropped", self._method, self._request_id)
-            return True
+            self._drop()
+            return
         self.given = True
-        return False
+        self._send_error(error)
+
+    def _drop(self) -> None:
+        _log.error("a second answer to %s %r was dropped", self.method, self.request_id)
 
     def _send_error(self, error: RpcError | DevToolsError) -> None:
         try:
-            self._channel.send(ErrorAnswer(id=self._request_id, error=error_object(error)))
+            self.channel.send(ErrorAnswer(id=self.request_id, error=error_object(error)))
         except (FrameTooLargeError, TypeError, ValueError, RecursionError):
-            _log.exception("the error of %s cannot be sent as it is", self._method)
-            fallback = internal_error(self._method, "its error cannot be sent")
-            self._channel.send(ErrorAnswer(id=self._request_id, error=error_object(fallback)))
+            _log.exception("the error of %s cannot be sent as it is", self.method)
+            fallback = internal_error(self.method, "its error cannot be sent")
+            self.channel.send(ErrorAnswer(id=self.request_id, error=error_object(fallback)))
 
 
 class _ProgressReporter:
@@ -139,16 +139,13 @@ class _TokenPeek(msgspec.Struct, rename="camel"):
 
 def _progress_token(params: msgspec.Raw) -> ProgressToken | None:
     """The `progressToken` of any params; malformed ones are left to the method, which names the field."""
-    if b'"progressToken"' not in bytes(params):
-        return None
     try:
         return msgspec.json.decode(params, type=_TokenPeek).progress_token
     except (msgspec.DecodeError, RecursionError):
         return None
 
 
-@dataclass(slots=True, eq=False)
-class _Running:
+class _Running(msgspec.Struct, eq=False):
     answer: Answer
     scope: CallScope
     reporter: _ProgressReporter | None
@@ -177,11 +174,12 @@ class Calls:
         if refusal is not None:
             answer.error(refusal)
             return
-        token = _progress_token(params)
-        reporter = None
-        if token is not None:
+        token = _progress_token(params) if b'"progressToken"' in bytes(params) else None
+        if token is None:
+            reporter, scope = None, CallScope(request_id)
+        else:
             reporter = _ProgressReporter(self._channel, token, method, self._bounds.progress_interval_s)
-        scope = CallScope(request_id, report=reporter.report) if reporter else CallScope(request_id)
+            scope = CallScope(request_id, report=reporter.report)
         running = _Running(answer, scope, reporter, size)
         self._running[request_id] = running
         self._bytes += size

@@ -232,7 +232,9 @@ class Connection(asyncio.Protocol):
                 if item.fatal:
                     self._stop_reading()
                     return None
-            elif (awaited := self._receive(item)) is not None:
+                continue
+            awaited = self._receive(item) if self._mcp is None else self._mcp.receive(item)
+            if awaited is not None:
                 return awaited
         # Others get their turn also when one client sends a thousand requests at once.
         return asyncio.sleep(0)
@@ -289,8 +291,6 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, body: bytes) -> Awaitable[None] | None:
         """One message; what has to be awaited before the next one."""
-        if self._mcp is not None:
-            return self._mcp.receive(body)
         try:
             message = decode_incoming(body)
         except UnusableMessageError as error:

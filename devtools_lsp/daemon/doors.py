@@ -85,29 +85,23 @@ async def _discard(_value: Progress) -> None:
     """What happens to progress that nobody asked for."""
 
 
-class CallScope:
+class CallScope(msgspec.Struct, eq=False):
     """One request while it runs: its id, the switch that cancels it, and its progress.
 
     `signal` is turned by `$/cancelRequest`, by the client's disconnect and by the daemon's end. Whoever does
     not look at it is cancelled as a task after a grace.
     """
 
-    def __init__(
-        self,
-        request_id: RequestId = 0,
-        signal: Cancellation | None = None,
-        report: Callable[[Progress], Awaitable[None]] = _discard,
-    ) -> None:
-        self.request_id = request_id
-        self.signal = signal or Cancellation()
-        self._report = report
+    request_id: RequestId = 0
+    signal: Cancellation = msgspec.field(default_factory=Cancellation)
+    report: Callable[[Progress], Awaitable[None]] = _discard
 
     async def progress(self, value: Progress) -> None:
         """Tell the caller, if it gave a `progressToken`; waits when the caller is slow to read.
 
         The connection repeats the last `Report` at least every 10 s for as long as the call runs.
         """
-        await self._report(value)
+        await self.report(value)
 
 
 class AgentDoor(Protocol):

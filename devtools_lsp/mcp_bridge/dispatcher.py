@@ -28,7 +28,6 @@ from devtools_lsp.wire.messages import (
     PARSE_ERROR,
     ErrorAnswer,
     ErrorObject,
-    Incoming,
     Notification,
     RequestId,
     ResultAnswer,
@@ -43,6 +42,7 @@ MAX_REQUESTS = 4096
 """How many requests of one client may be open; its calls have a smaller bound of their own."""
 
 _TRANSPORT = TransportContext(kind="stdio", can_send_request=False)
+_decode_params = msgspec.json.Decoder(dict[str, Any] | None).decode
 _CLOSED = ErrorObject(types.CONNECTION_CLOSED, "Connection closed")
 
 
@@ -165,7 +165,7 @@ class MessageDispatcher:
             # An answer, and nothing was asked.
             return None
         try:
-            params = _params_of(message)
+            params = _decode_params(message.params) if isinstance(message.params, msgspec.Raw) else None
         except (msgspec.DecodeError, RecursionError) as error:
             request_id = message.id if isinstance(message.id, int | str) else None
             code = INVALID_REQUEST if isinstance(error, msgspec.ValidationError) else PARSE_ERROR
@@ -254,12 +254,6 @@ class MessageDispatcher:
             _log.warning("something cannot be told to an MCP client: %s", error)
             if isinstance(message, ResultAnswer):
                 self._write(ErrorAnswer(id=message.id, error=ErrorObject(INTERNAL_ERROR, f"no answer: {error}")))
-
-
-def _params_of(message: Incoming) -> dict[str, Any] | None:
-    if not isinstance(message.params, msgspec.Raw):
-        return None
-    return msgspec.json.decode(message.params, type=dict[str, Any] | None)
 
 
 def _error_of(error: Exception, method: str) -> ErrorObject:

@@ -11,26 +11,30 @@ class Cancellation:
     """A one-way switch that a caller turns; everything that waits on its behalf looks at it."""
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
         self._callbacks: list[Callable[[], object]] = []
         self.reason = ""
+        self.cancelled = False
+        """Whether it was turned."""
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
         """Turn it; later calls change nothing."""
-        if not self._event.is_set():
+        if not self.cancelled:
             self.reason = reason
-            self._event.set()
+            self.cancelled = True
             for callback in list(self._callbacks):
                 callback()
 
-    @property
-    def cancelled(self) -> bool:
-        """Whether it was turned."""
-        return self._event.is_set()
-
     async def wait(self) -> None:
         """Return when it is turned."""
-        await self._event.wait()
+        if self.cancelled:
+            return
+        turned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Whoever waits may have been cancelled in the moment in which it is turned.
+        unsubscribe = self.subscribe(lambda: turned.done() or turned.set_result(None))
+        try:
+            await turned
+        finally:
+            unsubscribe()
 
     async def wait_or_done(self, work: asyncio.Future[Any], timeout_s: float | None = None) -> None:
         """Return when `work` is done, it is turned, or `timeout_s` is over; the work is neither ended nor read."""

@@ -106,8 +106,17 @@ class FrameDecoder:
         if self._dead or self._skip:
             return None
         if self._length is None and self._buffer:
-            fault = self._read_header()
-            if fault is not None:
+            plain = _PLAIN_HEADER.match(self._buffer)
+            if (
+                plain is not None
+                and not self._header_bytes
+                and plain.end() <= self._max_header_bytes
+                and int(plain[1]) <= self._max_frame_bytes
+            ):
+                # What nearly everybody sends, taken at once.
+                self._length = int(plain[1])
+                del self._buffer[: plain.end()]
+            elif (fault := self._read_header()) is not None:
                 self._die()
                 return fault
         if self._length is None:
@@ -147,14 +156,6 @@ class FrameDecoder:
 
     def _read_header(self) -> Fault | None:
         """Consume whole header lines; sets `_length` after the blank one. A bare LF ends a line, too."""
-        plain = _PLAIN_HEADER.match(self._buffer)
-        if plain is not None and self._header_bytes == 0 and plain.end() <= self._max_header_bytes:
-            # What nearly everybody sends, read at once.
-            length = int(plain[1])
-            if length <= self._max_skipped_bytes:
-                self._length = length
-                del self._buffer[: plain.end()]
-                return None
         while True:
             newline = self._buffer.find(b"\n")
             if self._header_bytes + (newline if newline >= 0 else len(self._buffer)) > self._max_header_bytes:
