@@ -18,6 +18,7 @@ from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
 from devtools_lsp import __version__
@@ -62,7 +63,7 @@ class Bridge:
         self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
         self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
         # The SDK would wrap every message in a tracing span; nobody traces this process, and a call pays for it.
-        self.server.middleware[:] = [self._introduce]
+        self.server.middleware[:] = [self._serve]
 
     async def close(self) -> None:
         """Let go of the daemon."""
@@ -72,10 +73,18 @@ class Bridge:
 
     # -- introduction --------------------------------------------------------------------------------------------
 
+    async def _serve(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        if ctx.method == "tools/call" and _has_shaken_hands(ctx):
+            # A middleware may answer by itself. The SDK would judge the params twice, and what we made of them after
+            # that; with the newer revision it completes results as well.
+            params = types.CallToolRequestParams.model_validate(ctx.params or {}, by_name=False)
+            return await self._call_tool(ctx, params)
+        if ctx.method in ("initialize", "server/discover"):
+            return await self._introduce(ctx, call_next)
+        return await call_next(ctx)
+
     async def _introduce(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Give the answer to an introduction its instructions, which depend on what the daemon offers."""
-        if ctx.method not in ("initialize", "server/discover"):
-            return await call_next(ctx)
         given = (ctx.params or {}).get("clientInfo")
         if isinstance(given, dict):
             stated: dict[str, Any] = given  # pyright: ignore[reportUnknownVariableType] -- JSON, judged by the SDK below
@@ -209,6 +218,10 @@ def tool_result(text: str, structured: dict[str, Any], *, is_error: bool) -> dic
         "isError": is_error,
         "resultType": "complete",
     }
+
+
+def _has_shaken_hands(context: Context) -> bool:
+    return context.session.client_params is not None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS
 
 
 class Session:
