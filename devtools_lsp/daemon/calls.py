@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -96,31 +97,26 @@ class _ProgressReporter:
         self._token = token
         self._interval_s = interval_s
         self._last = Report(message=f"{method} is running")
-        self._done = False
-        self._timer = self._arm()
+        self._due = time.monotonic() + interval_s
+        self.done = False
+        """Nothing is sent any more."""
 
     async def report(self, value: Progress) -> None:
         """Send it, unless the answer is out already; waits for a slow reader."""
-        if self._done:
+        if self.done:
             return
         if isinstance(value, Report):
             self._last = value
-        self._timer.cancel()
+        self._due = time.monotonic() + self._interval_s
         self._send(value)
-        self._timer = self._arm()
         await self._channel.drain()
 
-    def stop(self) -> None:
-        """Nothing is sent from here on."""
-        self._done = True
-        self._timer.cancel()
-
-    def _arm(self) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(self._interval_s, self._beat)
-
-    def _beat(self) -> None:
-        self._send(self._last)
-        self._timer = self._arm()
+    def beat(self, now: float) -> float:
+        """Repeat the last report if nothing was sent for an interval; returns when the next time may be."""
+        if self._due <= now:
+            self._due = now + self._interval_s
+            self._send(self._last)
+        return self._due
 
     def _send(self, value: Progress) -> None:
         try:
@@ -165,6 +161,7 @@ class Calls:
         self._running: dict[RequestId, _Running] = {}
         self._bytes = 0
         self._closed = False
+        self._heart: asyncio.TimerHandle | None = None
 
     def start(self, request_id: RequestId, method: str, params: msgspec.Raw) -> None:
         """Run one request as a task of its own; its answer is sent exactly once, whatever happens (I13)."""
@@ -180,6 +177,8 @@ class Calls:
         else:
             reporter = _ProgressReporter(self._channel, token, method, self._bounds.progress_interval_s)
             scope = CallScope(request_id, report=reporter.report)
+            if self._heart is None:
+                self._heart = asyncio.get_running_loop().call_later(self._bounds.progress_interval_s, self._beat)
         running = _Running(answer, scope, reporter, size)
         self._running[request_id] = running
         self._bytes += size
@@ -205,6 +204,8 @@ class Calls:
         if tasks:
             # Twice the grace, as in `_stop` and `_give_up`, and a little for the loop itself.
             await asyncio.wait(tasks, timeout=2 * self._bounds.cancel_grace_s + 1)
+        if self._heart is not None:
+            self._heart.cancel()
 
     def _refusal(self, request_id: RequestId, size: int) -> RpcError | DevToolsError | None:
         if self._closed:
@@ -248,12 +249,18 @@ class Calls:
 
     def _forget(self, running: _Running) -> None:
         if running.reporter is not None:
-            running.reporter.stop()
+            running.reporter.done = True
         if running.ending is not None:
             running.ending.cancel()
         if self._running.get(running.scope.request_id) is running:
             del self._running[running.scope.request_id]
             self._bytes -= running.size
+
+    def _beat(self) -> None:
+        """Let nobody be silent for too long: one timer for all calls, because most end before it is over."""
+        now = time.monotonic()
+        dues = [running.reporter.beat(now) for running in self._running.values() if running.reporter is not None]
+        self._heart = asyncio.get_running_loop().call_later(min(dues) - now, self._beat) if dues else None
 
     def _later(self, action: Callable[[], None]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(self._bounds.cancel_grace_s, action)

@@ -20,19 +20,20 @@ Send = Callable[[float, str], Awaitable[None]]
 
 
 class ProgressRelay:
-    """Use as a context around the call: on a normal end everything has been sent, else what waits is dropped."""
+    """Use as a context around the call: on a normal end everything has been sent, else what waits is dropped.
+
+    Most calls have nothing to tell: the task that sends is made when there is something.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._waiting: list[str] = []
         self._size = 0
         self._dropped = 0
-        self._news = asyncio.Event()
-        self._closing = False
+        self._count = 0
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._work(), name="mcp progress")
         return self
 
     async def __aexit__(
@@ -41,8 +42,6 @@ class ProgressRelay:
         task = self._task
         if task is None:
             return
-        self._closing = True
-        self._news.set()
         if isinstance(error, asyncio.CancelledError):
             task.cancel()
             await asyncio.wait([task])
@@ -60,18 +59,14 @@ class ProgressRelay:
         else:
             self._waiting.append(text)
             self._size += len(text)
-        self._news.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._work(), name="mcp progress")
 
     async def _work(self) -> None:
-        count = 0
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            while self._waiting or self._dropped:
-                count += 1
-                await self._send(float(count), self._take())
-            if self._closing:
-                return
+        while self._waiting or self._dropped:
+            self._count += 1
+            await self._send(float(self._count), self._take())
+        self._task = None
 
     def _take(self) -> str:
         if self._dropped:

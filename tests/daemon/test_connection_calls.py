@@ -313,6 +313,22 @@ async def test_the_last_report_is_repeated_while_the_call_waits():
             }
 
 
+async def test_each_of_several_calls_is_heard_of_until_it_ends():
+    async with toy_daemon(bounds(progress_interval_s=0.05)) as toy:
+        client = await toy.agent()
+        heard: dict[int, int] = {1: 0, 2: 0}
+        await client.request(1, "devtools/call", {"name": "wait", "progressToken": 1})
+        while heard[2] < 3:
+            told = await client.receive()
+            heard[told["params"]["token"]] += 1
+            if heard[1] == 2 and not heard[2]:
+                await client.request(2, "devtools/call", {"name": "wait", "progressToken": 2})
+        await cancel(client, 1)
+        while "error" not in (await client.receive()):
+            pass
+        assert [(await client.receive())["params"]["token"] for _ in range(3)] == [2, 2, 2]
+
+
 async def test_output_too_large_for_a_frame_is_told_and_does_not_end_the_call():
     async with toy_daemon() as toy:
         client = await toy.agent()

@@ -315,6 +315,38 @@ async def test_what_nobody_reads_is_counted_not_kept(monkeypatch: pytest.MonkeyP
     assert sent == ["first", f"{'x' * 50}\n{'x' * 50}\n[49,900 characters of output are not shown here]"]
 
 
+async def test_a_call_that_tells_nothing_makes_no_task_and_one_that_pauses_goes_on():
+    sent: list[tuple[float, str]] = []
+
+    async def send(number: float, text: str) -> None:
+        sent.append((number, text))
+
+    async with ProgressRelay(send) as relay:
+        await asyncio.sleep(0)
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "mcp progress"]
+        for text in ("one", "two"):
+            relay.put(line(text))
+            while not sent or sent[-1][1] != text:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+    assert sent == [(1.0, "one"), (2.0, "two")]
+
+
+async def test_a_fault_in_sending_is_the_calls():
+    async def send(_number: float, _text: str) -> None:
+        raise RuntimeError("a fault")
+
+    async def call() -> None:
+        async with ProgressRelay(send) as relay:
+            relay.put(line("one"))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            relay.put(line("two"))
+
+    with pytest.raises(RuntimeError, match="a fault"):
+        await call()
+
+
 async def test_a_report_names_the_command_that_answers_it():
     sent: list[str] = []
 
