@@ -60,7 +60,7 @@ class Bridge:
             on_read_resource=self._read_resource,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
-        self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
+        self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool_completely)
         self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
         # The SDK would wrap every message in a tracing span; nobody traces this process, and a call pays for it.
         self.server.middleware[:] = [self._serve]
@@ -127,8 +127,12 @@ class Bridge:
             raise MCPError(types.INTERNAL_ERROR, error.message, error.to_wire()) from error
         return types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in offered])
 
+    async def _call_tool_completely(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
+        """A result as the newer revision has it."""
+        return {**await self._call_tool(context, params), "resultType": "complete"}
+
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
-        """A `CallToolResult` as plain data: the SDK judges it once, and would make it plain for that."""
+        """A `CallToolResult` as plain data, which the SDK would make of its model."""
         try:
             client = await self._upstream.client(self._agent_of(context))
             if context.meta and "progress_token" in context.meta:
@@ -212,12 +216,7 @@ class Bridge:
 
 def tool_result(text: str, structured: dict[str, Any], *, is_error: bool) -> dict[str, Any]:
     """A tool's result in the form that the SDK's own model of it has as plain data."""
-    return {
-        "content": [{"type": "text", "text": text}],
-        "structuredContent": structured,
-        "isError": is_error,
-        "resultType": "complete",
-    }
+    return {"content": [{"type": "text", "text": text}], "structuredContent": structured, "isError": is_error}
 
 
 def _has_shaken_hands(context: Context) -> bool:

@@ -64,7 +64,8 @@ def test_a_result_is_what_the_model_of_the_sdk_would_be(is_error: bool):
     modelled = types.CallToolResult(
         content=[types.TextContent(text="words\n")], structured_content=structured, is_error=is_error
     )
-    assert tool_result("words\n", structured, is_error=is_error) == plain(modelled)
+    made = tool_result("words\n", structured, is_error=is_error)
+    assert {**made, "resultType": "complete"} == plain(modelled)
 
 
 @pytest.mark.parametrize(
@@ -175,11 +176,14 @@ async def test_findings_are_no_error_and_calls_run_at_the_same_time(place: Place
     assert {place.text(f"many/{number}.txt") for number in range(20)} == {"two\n"}
 
 
-def test_the_oldest_protocol_gets_the_text(place: Place, raw: Any):
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25"])
+def test_the_older_protocols_get_the_text_and_nothing_of_the_newest(place: Place, raw: Any, version: str):
     bridge = raw(place)
-    assert bridge.introduce("2024-11-05")["result"]["protocolVersion"] == "2024-11-05"
+    assert bridge.introduce(version)["result"]["protocolVersion"] == version
     result = bridge.request(1, "tools/call", name="read_lines", arguments={"path": "notes.txt", "start": 1, "end": 1})
     assert "--- notes.txt lines 1-1 of 3\none" in result["result"]["content"][0]["text"]
+    assert set(result["result"]) == {"content", "structuredContent", "isError"}
     refused = bridge.request(2, "tools/call", name="edit", arguments={})
     assert refused["result"]["isError"] is True
+    assert set(refused["result"]) == set(result["result"])
     assert bridge.end()[0] == 0
