@@ -72,11 +72,7 @@ async def take_turns(contestants: dict[str, Edit]) -> dict[str, list[float]]:
 
 
 async def test_an_edit_against_the_file_system_server(root: Path, other_server: StdioServerParameters):
-    """Floors: faster over the socket, no slower over MCP (a tenth for the noise of one run).
-
-    The second fails, by a tenth to a fifth: ours is on the disk for good before it is answered, and over MCP the call
-    passes two processes of ours.
-    """
+    """Floors: faster over the socket, no slower over MCP (a tenth for the noise of one run)."""
     bridge = shutil.which("devtools-lsp") or str(Path(sys.executable).with_name("devtools-lsp"))
     contestants: dict[str, Edit] = {}
     async with AsyncExitStack() as stack:
