@@ -71,16 +71,13 @@ _SILENCE: Any = object()
 """Stands for an answer that did not come in the time that is left to it."""
 
 
-class _Call:
+class _Call(msgspec.Struct, eq=False):
     """A request that waits. `overdue` says that its own time is over, in the words for whoever waits."""
 
-    __slots__ = ("answer", "overdue", "progress", "timer")
-
-    def __init__(self, progress: ProgressCallback | None) -> None:
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.progress = progress
-        self.overdue: str | None = None
-        self.timer: asyncio.TimerHandle | None = None
+    answer: asyncio.Future[Any]
+    progress: ProgressCallback | None
+    overdue: str | None = None
+    timer: asyncio.TimerHandle | None = None
 
     def settle(self, answer: Any) -> None:
         """Take the first answer, or fault, and no other."""
@@ -140,7 +137,7 @@ class Link(ABC):
         request_id = next(self._ids)
         if progress is not None:
             params = {**params, "progressToken": request_id}
-        call = self._calls[request_id] = _Call(progress)
+        call = self._calls[request_id] = _Call(asyncio.get_running_loop().create_future(), progress)
         unsubscribe: Callable[[], None] | None = None
         try:
             self.write(Request(id=request_id, method=method, params=params))

@@ -46,46 +46,42 @@ _decode_params = msgspec.json.Decoder(dict[str, Any] | None).decode
 _CLOSED = ErrorObject(types.CONNECTION_CLOSED, "Connection closed")
 
 
-class Asked:
+class Asked(msgspec.Struct, eq=False):
     """One message of the client and what may be told about it while it is handled: the SDK's `DispatchContext`."""
 
-    transport = _TRANSPORT
-    can_send_request = False
-    message_metadata = None
-
-    def __init__(
-        self, dispatcher: MessageDispatcher, request_id: RequestId | None, params: Mapping[str, Any] | None
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._params = params
-        self._cancelled: anyio.Event | None = None
-        self.request_id = request_id
-        self.unwanted = False
-        """The client has cancelled it, so it is never answered."""
-        self.over = False
-        self.task: asyncio.Task[None] | None = None
+    dispatcher: MessageDispatcher
+    request_id: RequestId | None
+    params: Mapping[str, Any] | None
+    unwanted: bool = False
+    """The client has cancelled it, so it is never answered."""
+    over: bool = False
+    task: asyncio.Task[None] | None = None
+    cancelled: anyio.Event | None = None
+    transport: TransportContext = _TRANSPORT
+    can_send_request: bool = False
+    message_metadata: None = None
 
     @property
     def cancel_requested(self) -> anyio.Event:
         """Set when the client cancels it."""
-        if self._cancelled is None:
-            self._cancelled = anyio.Event()
+        if self.cancelled is None:
+            self.cancelled = anyio.Event()
             if self.unwanted:
-                self._cancelled.set()
-        return self._cancelled
+                self.cancelled.set()
+        return self.cancelled
 
     def cancel(self) -> None:
         """The client does not want it any more."""
         self.unwanted = True
-        if self._cancelled is not None:
-            self._cancelled.set()
+        if self.cancelled is not None:
+            self.cancelled.set()
         if self.task is not None:
             self.task.cancel()
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Tell the client something that belongs to it."""
         if not self.over:
-            await self._dispatcher.notify(method, params, opts)
+            await self.dispatcher.notify(method, params, opts)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -96,7 +92,7 @@ class Asked:
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Tell how far it is, when the client gave a token for that."""
-        token = progress_token_from_params(self._params)
+        token = progress_token_from_params(self.params)
         if token is None:
             return
         known = {"progressToken": token, "progress": progress, "total": total, "message": message}
