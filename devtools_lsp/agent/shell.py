@@ -134,7 +134,8 @@ def command_environment(settings: ShellSettings, environ: Mapping[str, str]) -> 
         inherited = {name: value for name, value in environ.items() if name not in _NEVER_INHERITED}
     else:
         names = ENVIRONMENT_ALLOWED if settings.env_allow is None else settings.env_allow
-        inherited = {name: environ[name] for name in names if name in environ and name not in _NEVER_INHERITED}
+        found = {name: environ.get(name) for name in names if name not in _NEVER_INHERITED}
+        inherited = {name: value for name, value in found.items() if value is not None}
     inherited.setdefault("PATH", os.defpath)
     return {**inherited, **ENVIRONMENT_FIXED}
 

@@ -156,6 +156,8 @@ class KeptProcess:
     def __init__(self, control: socket.socket, server: ForkServer) -> None:
         control.setblocking(False)
         self._control = control
+        # By its number: for a socket that is not watched yet asyncio makes a text of both its addresses.
+        self._descriptor = control.fileno()
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
@@ -163,7 +165,7 @@ class KeptProcess:
         self._started: asyncio.Future[str | None] = self._loop.create_future()
         self._exited: asyncio.Future[Exit] = self._loop.create_future()
         self._gone: asyncio.Future[Ended] = self._loop.create_future()
-        self._loop.add_reader(control, self._readable)
+        self._loop.add_reader(self._descriptor, self._readable)
 
     async def started(self) -> None:
         """Return once the command runs.
@@ -210,10 +212,11 @@ class KeptProcess:
         """Close the control socket, which the keeper takes as the wish to end everything."""
         if self._control.fileno() < 0:
             return
-        self._loop.remove_reader(self._control)
+        self._loop.remove_reader(self._descriptor)
         self._control.close()
         self._settle()
-        self._server.prepare()
+        # Later: what is left to do for this command goes before.
+        self._loop.call_soon(self._server.prepare)
 
     def _ask_to_end(self) -> None:
         with contextlib.suppress(OSError):
@@ -227,7 +230,7 @@ class KeptProcess:
         except OSError:
             data = b""
         if not data:
-            self._loop.remove_reader(self._control)
+            self._loop.remove_reader(self._descriptor)
             self._settle()
             return
         self._buffer += data

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -144,7 +145,8 @@ class AgentDesk:
         async def work(plan: str, foretold: Callable[[ToolAnswer], None]) -> ToolAnswer:
             tool = self._app.tools(surface).find(wanted.name)
             who = Invocation(asked.peer.name, asked.peer.session, asked.call.signal, plan, foretold)
-            return await tool.call(wanted.arguments, who, lambda stream, text: _print(asked.call, stream, text))
+            printed = partial(_print, asked.call) if asked.call.listens else None
+            return await tool.call(wanted.arguments, who, printed)
 
         return await self._run(asked.call, work)
 

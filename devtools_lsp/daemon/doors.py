@@ -96,6 +96,11 @@ class CallScope(msgspec.Struct, eq=False):
     signal: Cancellation = msgspec.field(default_factory=Cancellation)
     report: Callable[[Progress], Awaitable[None]] = _discard
 
+    @property
+    def listens(self) -> bool:
+        """Whether the caller asked to be told."""
+        return self.report is not _discard
+
     async def progress(self, value: Progress) -> None:
         """Tell the caller, if it gave a `progressToken`; waits when the caller is slow to read.
 
