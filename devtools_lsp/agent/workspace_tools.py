@@ -122,8 +122,8 @@ _TOOLS: dict[str, tuple[type[StepArguments], str, dict[str, Any]]] = {
     "bash": (
         BashArguments,
         (
-            "Run a shell command at the workspace root, without input. Output is streamed and capped; when the time is "
-            "over everything that it started ends. The answer lists the files it changed."
+            "Run a shell command (`sh -c`) at the workspace root, without input. Output is streamed and capped; when "
+            "the time is over everything that it started ends. The answer lists the files it changed."
         ),
         {"command": "git status --short"},
     ),

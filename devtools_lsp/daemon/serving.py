@@ -103,7 +103,7 @@ class Service:
             buffers=buffers,
             observer=self._observer,
             clock=clock,
-            own_paths=(str(self._state), str(host.socket_path), str(lock)),
+            own_paths=(str(self._state), str(host.socket_path), str(lock), *discovery.daemon_places()),
         )
         self._app = build(
             str(root), configuration, world, artifacts=self._state / "artifacts", on_engine=self._engine_event

@@ -135,18 +135,36 @@ def runtime_directory() -> Path:
 
 def state_directory(root: Path | str) -> Path:
     """The private directory that keeps a root's state across restarts (activity log, journal, daemon's log)."""
+    base = _states()
+    try:
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidConfigError(
+            f"cannot make the state directory {base}: {error.strerror}; "
+            "set XDG_STATE_HOME to a directory that you can write"
+        ) from None
+    return private_directory(private_directory(base) / root_id(root))
+
+
+def _states() -> Path:
     base = Path(os.environ.get("XDG_STATE_HOME", ""))
     if not base.is_absolute():
         inside_home = "Library/Application Support" if sys.platform == "darwin" else ".local/state"
         base = next(iter(_homes()), Path("/nonexistent")) / inside_home
+    return base / "devtools-lsp"
+
+
+def daemon_places() -> tuple[str, ...]:
+    """The directories in which the daemons of all roots have their sockets, locks and states.
+
+    No command of one root may reach them: it could answer for itself at the daemon of another. A socket that
+    $DEVTOOLS_LSP_SOCKET has put elsewhere is known to its own daemon alone.
+    """
     try:
-        (base / "devtools-lsp").mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidConfigError(
-            f"cannot make the state directory {base / 'devtools-lsp'}: {error.strerror}; "
-            "set XDG_STATE_HOME to a directory that you can write"
-        ) from None
-    return private_directory(private_directory(base / "devtools-lsp") / root_id(root))
+        return str(runtime_directory()), str(_states())
+    except (InvalidConfigError, PolicyError):
+        # It is not ours, and so no daemon of ours listens there.
+        return (str(_states()),)
 
 
 def private_directory(path: Path) -> Path:

@@ -138,7 +138,7 @@ class DevToolset:
         try:
             world = World(
                 gate=self._ask,
-                own_paths=(spool.name, *_sockets()),
+                own_paths=(spool.name, *discovery.daemon_places()),
                 check_command=self._check_command,
                 redact=self._redact,
             )
@@ -292,12 +292,3 @@ def _spool_directory(root: Path) -> tempfile.TemporaryDirectory[str]:
             with contextlib.suppress(OSError):
                 return tempfile.TemporaryDirectory(prefix="devtools-lsp-", dir=real, ignore_cleanup_errors=True)
     raise InvalidConfigError(f"there is no temporary directory outside {root}; set TMPDIR to one")
-
-
-def _sockets() -> tuple[str, ...]:
-    """Where daemons listen: no command shall find a way to answer their approvals."""
-    try:
-        return (str(discovery.runtime_directory()),)
-    except DevToolsError:
-        # It is not ours, and so no daemon of ours listens there.
-        return ()

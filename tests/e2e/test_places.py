@@ -277,6 +277,27 @@ def test_a_command_sees_neither_socket_nor_state(place: Place, agent: Agent):
     assert not agent.call("bash", {"command": run})["data"]["stdout"].endswith("\n0\n")
 
 
+@pytest.mark.parametrize("runtime", ["XDG_RUNTIME_DIR", "TMPDIR"])
+def test_a_command_sees_no_other_daemon(new_place: Callable[..., Place], runtime: str):
+    """8.0.3: at the daemon of another root it could ask, and answer for itself."""
+    place = new_place(ALLOW, {}, start=False)
+    place.env.pop("XDG_RUNTIME_DIR")
+    temporary = place.base / "temporary"
+    temporary.mkdir(0o700)
+    place.env[runtime] = str(temporary)
+    place.start()
+    agent = place.agent(surface="workspace")
+    if agent.greeting["confinement"]["level"] != "bwrap":
+        pytest.skip("bubblewrap does not work here, so that commands are not confined")
+    (sockets,) = temporary.glob("devtools-lsp*")
+    others = [sockets / "other.sock", place.state.parent / "other" / "activity.jsonl"]
+    for path in others:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    look = f"for path in {' '.join(map(str, others))}; do test -e $path && echo seen $path; done; true"
+    assert agent.call("bash", {"command": look})["data"]["stdout"] == ""
+
+
 def test_a_command_cannot_change_who_decides(place: Place, agent: Agent):
     """Nor does it leave anything that git would run."""
     if agent.greeting["confinement"]["level"] != "bwrap":
