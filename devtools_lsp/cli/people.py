@@ -100,7 +100,9 @@ def _print_event(terminal: Terminal, method: str, params: Any) -> None:
     if method == "devtools/approvalRequested":
         _print_approval(terminal, params)
     elif method == "devtools/approvalUpdated" and not terminal.as_json:
-        terminal.out.print(f"{params['id']}: the checkers answered", style="dim")
+        silent = not (params["introduced"] or params["resolved"] or params["pending"])
+        found = "the checkers find nothing new and nothing resolved" if silent else "the checkers answered"
+        terminal.out.print(f"{params['id']}: {found}", style="dim")
         _print_consequences(terminal, params)
     elif method == "devtools/approvalResolved" and not terminal.as_json:
         terminal.out.print(f"{params['id']}: {params['status']} by {params['by']}", style="dim")

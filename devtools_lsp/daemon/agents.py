@@ -248,13 +248,15 @@ class AgentDesk:
 
     def resolved(self, approval: Approval, resolution: Resolution) -> None:
         """Tell the call how it ended."""
-        self._report(approval, f"{approval.step}: {resolution.status} by {resolution.by}")
+        self._report(approval, f"{approval.step}: {resolution.status} by {resolution.by}", waits=False)
 
-    def _report(self, approval: Approval, message: str) -> None:
+    def _report(self, approval: Approval, message: str, *, waits: bool = True) -> None:
         call = self._running.get(approval.plan)
         if call is None:
             return
-        task = asyncio.get_running_loop().create_task(call.progress(Report(message=message, approval=approval.id)))
+        task = asyncio.get_running_loop().create_task(
+            call.progress(Report(message=message, approval=approval.id if waits else None))
+        )
         self._told.add(task)
         task.add_done_callback(self._told.discard)
 

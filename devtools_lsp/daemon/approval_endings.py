@@ -41,5 +41,8 @@ class Endings:
             return known
         parsed = _ID.fullmatch(approval_id)
         if parsed is None or (parsed[1] == self._run and int(parsed[2]) > self._count):
-            raise BadArgumentError(f"there is no approval {approval_id!r}", reason="notFound")
+            raise BadArgumentError(
+                f"there is no approval {approval_id!r}; `devtools-lsp approvals` lists those that wait",
+                reason="notFound",
+            )
         return Resolution(approval_id, "lost", "daemon")

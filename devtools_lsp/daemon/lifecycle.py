@@ -150,7 +150,9 @@ class Daemon:
                 return lock
             pid = discovery.lock_holder(path) or 0
             if _accepts(self._socket_path) and _lives(pid):
-                raise AlreadyRunningError(f"a daemon (pid {pid}) already serves {self._socket_path}", pid)
+                raise AlreadyRunningError(
+                    f"a daemon (pid {pid}) already serves {self._socket_path}; `devtools-lsp stop` ends it", pid
+                )
             if time.monotonic() > deadline:
                 raise AlreadyRunningError(
                     f"another daemon (pid {pid}) holds {path} and has not accepted or ended within "

@@ -40,7 +40,9 @@ def find_root(start: Path | str) -> Path:
     for candidate in (origin, *origin.parents):
         if any(os.path.lexists(candidate / marker) for marker in MARKERS):
             return checked_root(candidate)
-    raise InvalidConfigError(f"no {', '.join(MARKERS)} in {origin} or above it; name the workspace with --root DIR")
+    raise InvalidConfigError(
+        f"no {', '.join(MARKERS)} in {origin} or above it; name the workspace with --root DIR, or root= in Python"
+    )
 
 
 def checked_root(root: Path | str, how: str = "with --root DIR") -> Path:

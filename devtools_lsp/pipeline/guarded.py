@@ -175,7 +175,8 @@ class Guarded:
                 raise ConflictError(
                     f"undo: no file of plan {reversal.plan} still holds what the plan wrote"
                     f"{f' ({kept})' if kept else ''}; nothing was changed. Asking again changes nothing: put the files "
-                    "back as the plan left them, or take the change back by hand; other plans are undone by their ids",
+                    "back as the plan left them, or take the change back by hand; other plans are undone by their ids, "
+                    "which `devtools-lsp log` shows",
                     reason="stale",
                     retry="afterCorrection",
                     paths=tuple(reversal.kept),
