@@ -188,6 +188,6 @@ def demo(
     """
     from devtools_lsp.demo import run_demo
 
-    ok = asyncio.run(run_demo(pause_s=0.0 if fast else 0.4))
+    ok = run(run_demo(pause_s=0.0 if fast else 0.4))
     if not ok:
         raise typer.Exit(1)

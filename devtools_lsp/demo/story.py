@@ -21,7 +21,8 @@ from rich.syntax import Syntax
 
 from devtools_lsp.client import Client, connect, stop_daemon
 from devtools_lsp.demo.editor import HeadlessEditor
-from devtools_lsp.errors import DevToolsError
+from devtools_lsp.engines.locate import find_program
+from devtools_lsp.errors import DevToolsError, StepUnavailableError
 
 TARGET = "rich/filesize.py"
 """Ten files import it, so that a check of it looks at them, too."""
@@ -29,6 +30,8 @@ LEAF = "rich/diagnose.py"
 """Nobody imports it: what a check of one file costs by itself."""
 LEAF_FIND = "    console = Console()\n"
 CHECKER = "basedpyright"
+PROGRAMS = {"ruff": "ruff", CHECKER: "basedpyright-langserver"}
+"""What the demo cannot do without, by package."""
 ROUNDS = 5
 COLD_BOUND_S = 60.0
 CONFIGURATION = """\
@@ -92,10 +95,14 @@ class Stage:
 
 
 async def run_demo(*, pause_s: float, out: Console | None = None) -> bool:
-    """Play the demo in a temporary directory; returns whether everything was as it should be."""
+    """Play the demo in a temporary directory; returns whether everything was as it should be.
+
+    Raises StepUnavailableError when what it plays with is not installed.
+    """
     stage = Stage(out or Console(highlight=False), pause_s)
     with tempfile.TemporaryDirectory(prefix="devtools-lsp-demo-") as directory:
         root = Path(directory).resolve()
+        _require_programs(root)
         _copy_package(root)
         (root / "devtools.toml").write_text(CONFIGURATION, encoding="utf-8")
         (root / "ruff.toml").write_text(LINTING, encoding="utf-8")
@@ -113,6 +120,15 @@ async def run_demo(*, pause_s: float, out: Console | None = None) -> bool:
         else f"[bold red]{len(stage.faults)} thing(s) were not as they should be[/]"
     )
     return not stage.faults
+
+
+def _require_programs(root: Path) -> None:
+    missing = [name for name in PROGRAMS if find_program(PROGRAMS[name], root) is None]
+    if missing:
+        raise StepUnavailableError(
+            f"the demo plays with {' and '.join(PROGRAMS)}, and without {' and '.join(missing)} it does not begin; "
+            f"`{sys.executable} -m pip install {' '.join(missing)}` installs what is missing"
+        )
 
 
 def _copy_package(root: Path) -> None:

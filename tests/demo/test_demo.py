@@ -9,6 +9,17 @@ from collections.abc import Callable
 
 import pytest
 
+from devtools_lsp.demo import run_demo, story
+from devtools_lsp.errors import StepUnavailableError
+
+
+async def test_without_its_programs_it_does_not_begin(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(story, "find_program", lambda name, _root: None if "pyright" in name else "/bin/true")
+    with pytest.raises(
+        StepUnavailableError, match=r"without basedpyright it does not begin; .*pip install basedpyright"
+    ):
+        await run_demo(pause_s=0)
+
 
 @pytest.mark.timeout(240)
 def test_the_demo_is_as_it_should_be(tool: Callable[[str], str]):
