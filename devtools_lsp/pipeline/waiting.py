@@ -17,6 +17,8 @@ def noticing(work: Awaitable[Value], after_s: float, notice: Callable[[], object
     What never waits costs no timer, which is more than the answer of a rule costs.
     """
     steps = work.__await__()
+    if not hasattr(steps, "throw"):
+        steps = _generator(steps)
     try:
         awaited = next(steps)
     except StopIteration as answered:
@@ -37,3 +39,8 @@ def noticing(work: Awaitable[Value], after_s: float, notice: Callable[[], object
         return answered.value
     finally:
         timer.cancel()
+
+
+def _generator(steps: Generator[Any, Any, Value]) -> Generator[Any, Any, Value]:
+    """What an awaitable gives may be any iterator; `yield from` deals with one that takes nothing, as `await` does."""
+    return (yield from steps)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -46,6 +48,32 @@ async def test_a_future_is_awaited_as_well():
     future = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(future.set_result, 3)
     assert await noticing(future, 10, lambda: None) == 3
+
+
+class Plain:
+    """An awaitable of an embedder's gate whose iterator has neither `send` nor `throw` nor `close`."""
+
+    def __init__(self, turns: int) -> None:
+        self._turns = turns
+
+    def __await__(self) -> Iterator[Any]:
+        return iter([None] * self._turns)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3])
+async def test_whatever_can_be_awaited_can_be_noticed(turns: int):
+    assert await noticing(Plain(turns), 10, lambda: None) is None  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_plain_iterator_is_cancelled_as_any_other():
+    async def caller() -> None:
+        await noticing(Plain(1_000_000), 10, lambda: None)  # pyright: ignore[reportArgumentType]
+
+    task = asyncio.create_task(caller())
+    await asyncio.sleep(0)
+    task.cancel("enough")
+    with pytest.raises(asyncio.CancelledError, match="enough"):
+        await task
 
 
 @pytest.mark.parametrize("waits", [False, True])
