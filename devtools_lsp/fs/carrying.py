@@ -14,13 +14,12 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import msgspec
 
 from devtools_lsp.errors import DevToolsError
-from devtools_lsp.fs import faults
 from devtools_lsp.fs.effects import Effect, conflict
 from devtools_lsp.fs.faults import point
 from devtools_lsp.fs.journal import Journal
@@ -63,22 +62,13 @@ class _Step(msgspec.Struct):
 
 
 class Carrier:
-    """Carries out one transaction. `prints` are the fingerprints of the files that were looked at, by path.
+    """Carries out one transaction. `prints` are the fingerprints of the files that were looked at, by path."""
 
-    `syncing` is called once, before the first new content is made durable.
-    """
-
-    def __init__(
-        self,
-        parents: OpenParents,
-        journal: Journal,
-        prints: Mapping[str, Print],
-        syncing: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, parents: OpenParents, journal: Journal, prints: Mapping[str, Print], stager: Stager) -> None:
         self._parents = parents
         self._journal = journal
         self._prints = prints
-        self._stager = Stager(parents, journal, prints, syncing)
+        self._stager = stager
         self._id = new_id()
         self._made: dict[str, int] = {}
         self._placed: list[_Step] = []
@@ -150,8 +140,8 @@ class Carrier:
         self._failing, self._doing = path, doing
         if self._parents.crowded:
             self._parents.trim()
-        if fault_point and faults.armed is not None:
-            faults.armed.strike(fault_point)
+        if fault_point:
+            point(fault_point)
 
     # -- before the intent ---------------------------------------------------------------------------------------
 

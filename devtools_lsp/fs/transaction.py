@@ -24,6 +24,7 @@ from devtools_lsp.fs.parents import OpenParents
 from devtools_lsp.fs.partly import PartlyLandedError
 from devtools_lsp.fs.policy import PathPolicy
 from devtools_lsp.fs.refusals import not_regular, refusal
+from devtools_lsp.fs.stager import Stager
 from devtools_lsp.fs.staging import Print, inode_at, print_of, read_all
 from devtools_lsp.fs.walk import RootWalk
 from devtools_lsp.ports import Access, Mutation
@@ -92,7 +93,8 @@ class Transaction:
                     self._witness.begins()
                 if net.effects or directories or net.emptied:
                     syncing = self._witness.syncing if self._witness is not None else None
-                    carrier = Carrier(parents, self._journal, self._prints, syncing)
+                    stager = Stager(parents, self._journal, self._prints, syncing)
+                    carrier = Carrier(parents, self._journal, self._prints, stager)
                     carrier.carry_out(plan, net.effects, directories, net.emptied)
             except OSError as error:
                 raise refusal(error, self._doing, self._failing) from error

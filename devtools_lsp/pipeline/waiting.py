@@ -16,11 +16,9 @@ def noticing(work: Awaitable[Value], after_s: float, notice: Callable[[], object
 
     What never waits costs no timer, which is more than the answer of a rule costs.
     """
-    steps = work.__await__()
-    if not hasattr(steps, "throw"):
-        steps = _generator(steps)
+    steps = _awaiting(work)
     try:
-        awaited = next(steps)
+        awaited = steps.send(None)
     except StopIteration as answered:
         return answered.value
     timer = asyncio.get_running_loop().call_later(after_s, notice)
@@ -41,6 +39,6 @@ def noticing(work: Awaitable[Value], after_s: float, notice: Callable[[], object
         timer.cancel()
 
 
-def _generator(steps: Generator[Any, Any, Value]) -> Generator[Any, Any, Value]:
-    """What an awaitable gives may be any iterator; `yield from` deals with one that takes nothing, as `await` does."""
-    return (yield from steps)
+async def _awaiting(work: Awaitable[Value]) -> Value:
+    """As a coroutine, which can be driven: what an awaitable gives may be any iterator."""
+    return await work

@@ -16,6 +16,7 @@ from devtools_lsp.agent.artifacts import ArtifactStore
 from devtools_lsp.core.diagnostics import Diagnostic
 from devtools_lsp.core.result import Result
 from devtools_lsp.errors import BadArgumentError, InvalidConfigError
+from tests.results import result_of
 
 
 class HandClock:
@@ -66,20 +67,7 @@ def result(count: int = 3) -> Result:
         )
         for number in range(count)
     ]
-    return Result(
-        plan="p1",
-        diagnostics=diagnostics,
-        changes=[],
-        reads={},
-        written=[],
-        unwritten=[],
-        unreadable=[],
-        normalized=[],
-        ok=False,
-        line_counts_available=True,
-        atomic=True,
-        engines=[],
-    )
+    return result_of(diagnostics=diagnostics)
 
 
 def settled(spool: ArtifactStore) -> None:

@@ -29,6 +29,7 @@ from devtools_lsp.core.result import (
     Written,
 )
 from devtools_lsp.errors import ConflictError, StepFailedError
+from tests.results import result_of
 
 ARTIFACT = SpooledJsonArtifact("h" * 22, 7)
 
@@ -39,35 +40,17 @@ def finding(severity="error", line=1, message="broken", path="src/a.py", **more)
     )
 
 
-def result(**parts) -> Result:
-    whole = {
-        "plan": "p1",
-        "diagnostics": [],
-        "changes": [],
-        "reads": {},
-        "written": [],
-        "unwritten": [],
-        "unreadable": [],
-        "normalized": [],
-        "ok": not any(item.severity == "error" for item in parts.get("diagnostics", ())),
-        "line_counts_available": True,
-        "atomic": True,
-        "engines": [],
-    }
-    return Result(**{**whole, **parts})
-
-
 def test_an_error_that_went_is_told_before_old_warnings():
     old = [finding("warning", line=line, message="old " * 20) for line in range(1, 200)]
     gone = [*(finding("warning", line=line, message="mended " * 20) for line in range(1, 50)), finding(message="fixed")]
     delta = DiagnosticsDelta(introduced=[], resolved=gone, unchanged=len(old), pending=[])
-    reply = render_reply(result(diagnostics=old, delta=delta), ARTIFACT, inline_tokens=1000)
+    reply = render_reply(result_of(diagnostics=old, delta=delta), ARTIFACT, inline_tokens=1000)
     assert reply["delta"]["resolved"][0]["message"] == "fixed"
     assert reply["omitted"]["delta.resolved"]
 
 
 def test_a_small_result_is_whole():
-    full = result(
+    full = result_of(
         diagnostics=[finding("warning", 3), finding("error", 9)],
         changes=[Change("src/a.py", "modified", added=3, removed=1), Change("b.py", "renamed", from_="a.py")],
         reads={"a": Read("a", 1, 2, 2, "x\ny\n")},
@@ -87,14 +70,14 @@ def test_a_small_result_is_whole():
 
 
 def test_nothing_happened():
-    reply = render_reply(result(), ARTIFACT, inline_tokens=2000)
+    reply = render_reply(result_of(), ARTIFACT, inline_tokens=2000)
     assert reply["summary"] == "ok: 0 files changed, nothing was linted or checked"
 
 
 def test_clean_and_not_judged_are_different_words():
-    clean = result(delta=DiagnosticsDelta([], [], 0, []))
+    clean = result_of(delta=DiagnosticsDelta([], [], 0, []))
     assert render_reply(clean, ARTIFACT, inline_tokens=2000)["summary"].startswith("ok: 0 files changed, no findings;")
-    unjudged = result(delta=DiagnosticsDelta([], [], 0, [Pending(reason="still indexing")]))
+    unjudged = result_of(delta=DiagnosticsDelta([], [], 0, [Pending(reason="still indexing")]))
     assert render_reply(unjudged, ARTIFACT, inline_tokens=2000)["summary"].startswith("not fully judged: 0 files")
 
 
@@ -102,7 +85,7 @@ def test_errors_and_what_is_new_come_first():
     old_error, new_error = finding("error", 5), finding("error", 6)
     old_warning, new_warning = finding("warning", 1), finding("warning", 2)
     old_info, new_info = finding("info", 3), finding("info", 4)
-    full = result(
+    full = result_of(
         diagnostics=[old_info, old_warning, new_warning, old_error, new_error, new_info],
         delta=DiagnosticsDelta([new_info, new_warning, new_error], [], 0, []),
     )
@@ -114,7 +97,7 @@ def test_errors_and_what_is_new_come_first():
 def test_when_it_is_cut_the_new_errors_stay():
     old = [finding("error", number, "o" * 50) for number in range(1, 2_000)]
     new = [finding("error", 5_000, "n" * 50), finding("warning", 5_001, "n" * 50)]
-    full = result(diagnostics=[*old, *new], delta=DiagnosticsDelta(new, [], 0, []))
+    full = result_of(diagnostics=[*old, *new], delta=DiagnosticsDelta(new, [], 0, []))
     reply = render_reply(full, ARTIFACT, inline_tokens=500)
     assert reply["truncated"]
     assert reply["diagnostics"][0]["line"] == 5_000
@@ -127,15 +110,15 @@ def test_when_it_is_cut_the_new_errors_stay():
 def test_what_was_read_is_never_cut():
     """The caller chose its size."""
     text = "line of text\n" * 5_000
-    full = result(reads={"a": Read("a", 1, 5_000, 5_000, text)}, diagnostics=[finding(message="m" * 90)] * 300)
+    full = result_of(reads={"a": Read("a", 1, 5_000, 5_000, text)}, diagnostics=[finding(message="m" * 90)] * 300)
     reply = render_reply(full, ARTIFACT, inline_tokens=100)
     assert reply["reads"]["a"]["text"] == text
     assert reply["truncated"]
-    assert not render_reply(result(reads=full.reads), ARTIFACT, inline_tokens=100)["truncated"]
+    assert not render_reply(result_of(reads=full.reads), ARTIFACT, inline_tokens=100)["truncated"]
 
 
 def test_a_long_message_is_cut_and_says_so():
-    reply = render_reply(result(diagnostics=[finding(message="x" * 100_000)]), ARTIFACT, inline_tokens=1000)
+    reply = render_reply(result_of(diagnostics=[finding(message="x" * 100_000)]), ARTIFACT, inline_tokens=1000)
     (item,) = reply["diagnostics"]
     assert item["message"].endswith("… (99,400 more characters)")
     assert reply["omitted"] == {"messages": 1}
@@ -163,7 +146,7 @@ def test_what_a_person_did_is_said(decision: dict[str, object] | None, lines: li
 
 
 def test_text():
-    full = result(
+    full = result_of(
         diagnostics=[finding("error", 3, "undefined name", rule="F821", column=5), finding("warning", 9)],
         changes=[Change("src/a.py", "modified", added=1, removed=1)],
         reads={"top": Read("src/a.py", 1, 2, 40, "import os\nimport re\n")},
@@ -209,7 +192,7 @@ FINDINGS = st.lists(
 )
 KINDS = st.sampled_from(["modified", "added", "deleted", "renamed"])
 RESULTS = st.builds(
-    result,
+    result_of,
     diagnostics=FINDINGS,
     changes=st.lists(st.builds(Change, PATHS, KINDS, st.one_of(st.none(), PATHS)), max_size=40),
     written=st.lists(st.builds(Written, PATHS, KINDS), max_size=40),
@@ -288,7 +271,7 @@ def test_a_refusal_in_words_is_complete():
 def test_a_new_member_of_a_result_is_not_forgotten_in_cut_replies():
     """Whoever adds a field decides what a cut reply does with it, here and in `render.py`."""
     absent = {"delta", "decision"}
-    cut = render_reply(result(diagnostics=[finding()] * 500), ARTIFACT, inline_tokens=100)
+    cut = render_reply(result_of(diagnostics=[finding()] * 500), ARTIFACT, inline_tokens=100)
     fields = {field.encode_name for field in msgspec.structs.fields(Result)}
     assert fields - absent == set(cut) - {"summary", "counts", "truncated", "artifact", "omitted"}
 
@@ -298,7 +281,7 @@ def test_a_large_result_is_cut_quickly(count: int):
     """No more than 20 ms of the loop, whatever the checkers found."""
     import time
 
-    full = result(
+    full = result_of(
         diagnostics=[finding(("error", "warning", "info")[n % 3], n, f"finding {n}") for n in range(count)],
         delta=DiagnosticsDelta([], [], 0, []),
     )

@@ -12,10 +12,10 @@ import pytest
 from devtools_lsp.agent.artifacts import ArtifactStore
 from devtools_lsp.agent.forge import ToolAnswer
 from devtools_lsp.core.diagnostics import Diagnostic
-from devtools_lsp.core.result import Result
 from devtools_lsp.daemon.replies import Reply
 from devtools_lsp.errors import BadArgumentError
 from devtools_lsp.pipeline.parts import SystemClock
+from tests.results import result_of
 
 
 @pytest.fixture
@@ -27,21 +27,7 @@ def artifacts(tmp_path: Path) -> Iterator[ArtifactStore]:
 
 def answer(*messages: str, content: str | None = None) -> ToolAnswer:
     found = [Diagnostic("a.py", "error", message, "ruff", False, line=1) for message in messages]
-    result = Result(
-        plan="p1",
-        diagnostics=found,
-        changes=[],
-        reads={},
-        written=[],
-        unwritten=[],
-        unreadable=[],
-        normalized=[],
-        ok=not found,
-        line_counts_available=True,
-        atomic=True,
-        engines=[],
-    )
-    return ToolAnswer(result, content)
+    return ToolAnswer(result_of(diagnostics=found), content)
 
 
 async def test_the_foretold_reply_is_given_and_its_artifact_is_kept(artifacts: ArtifactStore):
@@ -53,10 +39,11 @@ async def test_the_foretold_reply_is_given_and_its_artifact_is_kept(artifacts: A
 
 
 @pytest.mark.parametrize("other", [answer("bad", "worse"), answer("bad", content="else\n")])
-async def test_another_answer_has_a_reply_of_its_own(artifacts: ArtifactStore, other: ToolAnswer):
+async def test_another_answer_has_a_reply_of_its_own(
+    artifacts: ArtifactStore, other: ToolAnswer, monkeypatch: pytest.MonkeyPatch
+):
     kept: list[str] = []
-    keep = artifacts.keep
-    artifacts.keep = lambda artifact, result: (kept.append(artifact.handle), keep(artifact, result))[1]  # type: ignore[method-assign]
+    monkeypatch.setattr(artifacts, "keep", lambda artifact, _result: kept.append(artifact.handle))
     reply = Reply(artifacts, 2000)
     reply.foretell(answer("bad"))
     given: Any = await reply.to(other)

@@ -293,19 +293,25 @@ async def test_an_adapter_whose_ancestor_is_a_link_is_refused():
     assert fs.contents == FILES
 
 
+def held_back(handle, monkeypatch) -> tuple[threading.Event, threading.Event]:
+    """The next commits wait in their thread: an event for when one has come there, and one that lets them go on."""
+    entered, go_on = threading.Event(), threading.Event()
+    commit_now = handle.file_system.commit_now
+
+    def waits(*arguments, **options):
+        entered.set()
+        assert go_on.wait(20)
+        commit_now(*arguments, **options)
+
+    monkeypatch.setattr(handle.file_system, "commit_now", waits)
+    return entered, go_on
+
+
 async def test_a_cancelled_caller_is_told_what_landed(tree, opened, monkeypatch, sha):
     """A commit that has begun is waited for: cancelling never leaves the caller without the truth."""
     tree.fill(FILES)
     handle = opened()
-    entered, go_on = threading.Event(), threading.Event()
-    commit_now = handle.file_system.commit_now
-
-    def slow(*arguments, **options):
-        entered.set()
-        assert go_on.wait(10)
-        commit_now(*arguments, **options)
-
-    monkeypatch.setattr(handle.file_system, "commit_now", slow)
+    entered, go_on = held_back(handle, monkeypatch)
     landed: list[Mutation] = []
     change = Mutation("write", "a.txt", b"A", expect=sha(b"a"))
     task = asyncio.ensure_future(handle.gauntlet.commit(permit("a.txt"), [change], landed.append))
@@ -373,15 +379,7 @@ async def test_a_commit_that_is_over_tells_nobody_to_wait(tree, opened, monkeypa
     """The caller was cancelled, and the loop comes to the telling only when the commit has been reported."""
     tree.fill(FILES)
     handle = opened()
-    begun, go_on = threading.Event(), threading.Event()
-    commit_now = handle.file_system.commit_now
-
-    def watched(*arguments, **options):
-        begun.set()
-        assert go_on.wait(20)
-        commit_now(*arguments, **options)
-
-    monkeypatch.setattr(handle.file_system, "commit_now", watched)
+    begun, go_on = held_back(handle, monkeypatch)
     told: list[str] = []
     change = Mutation("write", "a.txt", b"A", expect=sha(b"a"))
     task = asyncio.ensure_future(
@@ -402,15 +400,7 @@ async def test_a_commit_that_is_over_tells_nobody_to_wait(tree, opened, monkeypa
 async def test_a_cancelled_commit_that_fails_says_so(tree, opened, monkeypatch, sha):
     tree.fill(FILES)
     handle = opened()
-    entered, go_on = threading.Event(), threading.Event()
-    commit_now = handle.file_system.commit_now
-
-    def slow(*arguments, **options):
-        entered.set()
-        assert go_on.wait(10)
-        commit_now(*arguments, **options)
-
-    monkeypatch.setattr(handle.file_system, "commit_now", slow)
+    entered, go_on = held_back(handle, monkeypatch)
     landed: list[Mutation] = []
     change = Mutation("write", "a.txt", b"A", expect=sha(b"not this"))
     task = asyncio.ensure_future(handle.gauntlet.commit(permit("a.txt"), [change], landed.append))

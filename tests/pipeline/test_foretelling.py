@@ -14,6 +14,7 @@ from devtools_lsp.errors import StepFailedError
 from devtools_lsp.fs import faults
 from devtools_lsp.fs.local import LocalFileSystem
 from devtools_lsp.line_counts import line_counter
+from devtools_lsp.pipeline.steps import OpName
 from devtools_lsp.ports import Decision, Edited
 from tests.contract.bench import Scene
 
@@ -32,7 +33,7 @@ def scenes(tmp_path: Path) -> Iterator[list[Scene]]:
         scene.file_system.close()
 
 
-STEPS: dict[str, tuple[str, dict[str, Any]]] = {
+STEPS: dict[str, tuple[OpName, dict[str, Any]]] = {
     "edit": ("edit", {"path": "a.txt", "edits": [{"find": "two", "replace": "2\nand more"}]}),
     "no change": ("edit", {"path": "a.txt", "edits": [{"find": "two", "replace": "two"}]}),
     "normalized": ("edit", {"path": "crlf.txt", "edits": [{"find": "two", "replace": "2"}]}),
@@ -62,7 +63,7 @@ async def test_what_was_foretold_is_what_is_told_without_foretelling(scenes: lis
     results: list[Result] = []
     for scene, seen in zip(scenes, foretold, strict=True):
         scene.put({"a.txt": "one\ntwo\nthree\n", "crlf.txt": "one\r\ntwo\r\n"})
-        results.append(await scene.pipeline.single(step, args, foretold=seen.append))  # type: ignore[arg-type]
+        results.append(await scene.pipeline.single(step, args, foretold=seen.append))
     assert told(results[0]) == told(results[1])
     changes = name != "no change"
     assert [len(seen) for seen in foretold] == [int(changes), 0]
@@ -77,7 +78,7 @@ async def test_what_a_person_made_of_it_is_foretold(scenes: list[Scene]):
     scene.gate.answer = lambda _, call: Decision(approved=True, by="test", person=True, edited=edited * bool(call.args))
     foretold: list[Result] = []
     step, args = STEPS["edit"]
-    result = await scene.pipeline.single(step, args, foretold=foretold.append)  # type: ignore[arg-type]
+    result = await scene.pipeline.single(step, args, foretold=foretold.append)
     assert result is foretold[0]
     assert scene.text("a.txt") == "theirs\nand more\n"
     assert result.decision is not None
@@ -88,7 +89,7 @@ async def test_what_does_not_land_is_an_error_all_the_same(scenes: list[Scene], 
     scene = scenes[0].put({"a.txt": "one\ntwo\n"})
     foretold: list[Result] = []
     step, args = STEPS["edit"]
-    await scene.pipeline.single(step, args, foretold=foretold.append)  # type: ignore[arg-type]
+    await scene.pipeline.single(step, args, foretold=foretold.append)
     monkeypatch.setattr(faults, "armed", faults.Fault("journal:place:EIO"))
     again = {"path": "a.txt", "edits": [{"find": "one", "replace": "1"}]}
     with pytest.raises(StepFailedError) as caught:

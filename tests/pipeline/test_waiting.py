@@ -62,12 +62,12 @@ class Plain:
 
 @pytest.mark.parametrize("turns", [0, 1, 3])
 async def test_whatever_can_be_awaited_can_be_noticed(turns: int):
-    assert await noticing(Plain(turns), 10, lambda: None) is None  # pyright: ignore[reportArgumentType]
+    assert await noticing(Plain(turns), 10, lambda: None) is None
 
 
 async def test_a_plain_iterator_is_cancelled_as_any_other():
     async def caller() -> None:
-        await noticing(Plain(1_000_000), 10, lambda: None)  # pyright: ignore[reportArgumentType]
+        await noticing(Plain(1_000_000), 10, lambda: None)
 
     task = asyncio.create_task(caller())
     await asyncio.sleep(0)
