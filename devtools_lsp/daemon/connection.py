@@ -1,4 +1,4 @@
-"""One accepted connection: bytes in, messages judged, the role fixed, every request answered exactly once.
+"""One accepted connection: messages judged, the role fixed, every request answered exactly once.
 
 The first request fixes the role (SPEC 8.0.3). An agent's or terminal's `devtools/*` requests run as `Calls`;
 an editor's LSP messages go to its session, and its `devtools/*` requests run as `Calls` as well; after
@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -23,10 +23,11 @@ from devtools_lsp import __version__
 from devtools_lsp.daemon.calls import Answer, CallBounds, Calls, internal_error
 from devtools_lsp.daemon.channel import ABORT_BYTES, HIGH_WATER_BYTES, STALL_S, StreamChannel
 from devtools_lsp.daemon.doors import Doors, EditorSession, Peer
+from devtools_lsp.daemon.intake import Intake
 from devtools_lsp.daemon.introduction import editor_peer, introduced_peer, unnamed_peer
 from devtools_lsp.daemon.mcp import McpClient
 from devtools_lsp.errors import DevToolsError
-from devtools_lsp.wire.framing import Fault, FrameDecoder
+from devtools_lsp.wire.framing import Fault
 from devtools_lsp.wire.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -48,7 +49,6 @@ from devtools_lsp.wire.messages import (
 
 _log = logging.getLogger(__name__)
 
-_MESSAGES_PER_TURN = 64
 _OF_ITSELF = frozenset({"devtools/stop", "devtools/initialize", "devtools/mcp"})
 """Requests that are about the connection, or the daemon, and not for the agents' door."""
 
@@ -67,23 +67,8 @@ class ConnectionBounds:
     calls: CallBounds = field(default_factory=CallBounds)
 
 
-class Arrival(asyncio.Protocol):
-    """A connection that was just accepted: `accept` refuses it, or makes a `Connection` of it."""
-
-    def __init__(self, accept: Callable[[asyncio.Transport], None]) -> None:
-        self._accept = accept
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hand it over."""
-        self._accept(cast("asyncio.Transport", transport))
-
-
-class Connection(asyncio.Protocol):
-    """One client, from accept to its end. `run` returns when it is gone and everything of it has ended.
-
-    A message is dealt with where it arrives: an agent's call waits for it, so no task stands in between. Only when one
-    has to be awaited, or the client does not read its answers, a task goes on in its place; what comes meanwhile waits.
-    """
+class Connection:
+    """One client, from accept to its end. `run` returns when it is gone and everything of it has ended."""
 
     def __init__(
         self,
@@ -94,7 +79,6 @@ class Connection(asyncio.Protocol):
         bounds: ConnectionBounds | None = None,
     ) -> None:
         self._bounds = bounds or ConnectionBounds()
-        self._transport = transport
         self._channel = StreamChannel(
             transport,
             identity,
@@ -105,7 +89,6 @@ class Connection(asyncio.Protocol):
         self._doors = doors
         self._identity = identity
         self._stop = stop
-        self._decoder = FrameDecoder()
         self._peer: Peer | None = None
         self._attached = False
         self._calls: Calls | None = None
@@ -113,11 +96,15 @@ class Connection(asyncio.Protocol):
         self._mcp: McpClient | None = None
         self._started = time.monotonic()
         self._end_reason = "the client disconnected"
-        self._waiting: asyncio.Task[None] | None = None
-        self._stalling: asyncio.TimerHandle | None = None
-        self._stream_ended = False
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        transport.set_protocol(self)
+        self._intake = Intake(
+            transport,
+            self._channel,
+            identity,
+            self._receive,
+            self._tell,
+            frame_stall_s=self._bounds.frame_stall_s,
+            id_stall_s=self._bounds.id_stall_s,
+        )
 
     @property
     def peers(self) -> list[Peer]:
@@ -138,147 +125,17 @@ class Connection(asyncio.Protocol):
             # An editor comes back by itself after a crash, and must not bring back what a person has stopped: it
             # waits until there is a socket again.
             self._channel.notify("devtools/stopping", {"reason": reason, "socket": socket_path})
-        if self._waiting is not None:
-            self._waiting.cancel()
-        self._stop_reading()
+        self._intake.cancel()
 
     async def run(self) -> None:
         """Serve until either side ends it; everything of it has ended then."""
         try:
-            await asyncio.wait([self._over])
-            if self._waiting is not None:
-                await asyncio.wait([self._waiting])
+            await self._intake.ended()
         finally:
-            if self._waiting is not None:
-                self._waiting.cancel()
-            self._stop_reading()
+            self._intake.cancel()
             await self._end()
 
-    # -- asyncio.Protocol ----------------------------------------------------------------------------------------
-
-    def data_received(self, data: bytes) -> None:
-        """Deal with every message that is complete now."""
-        if self._over.done():
-            return
-        self._decoder.feed(data)
-        if self._waiting is not None:
-            # It is enough for later.
-            self._transport.pause_reading()
-            return
-        if self._stalling is not None:
-            self._stalling.cancel()
-            self._stalling = None
-        self._process()
-
-    def eof_received(self) -> bool:
-        """Nothing more comes; true, because answers may still be sent."""
-        self._stream_ended = True
-        if self._waiting is None:
-            self._process()
-        return True
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, whoever ended it."""
-        del exc
-        self._channel.connection_lost()
-        if self._waiting is None:
-            self._stop_reading()
-
-    def pause_writing(self) -> None:
-        """The client does not read its answers."""
-        self._channel.pause_writing()
-
-    def resume_writing(self) -> None:
-        """It does again."""
-        self._channel.resume_writing()
-
-    # -- bytes ---------------------------------------------------------------------------------------------------
-
-    def _process(self) -> None:
-        """Deal with what has arrived, in a task as soon as something has to be awaited."""
-        try:
-            awaited = self._dispatch()
-        except Exception:
-            self._break_down()
-            return
-        if awaited is not None:
-            self._waiting = asyncio.get_running_loop().create_task(
-                self._dispatch_waiting(awaited), name=f"{self._identity} reads"
-            )
-
-    async def _dispatch_waiting(self, awaited: Awaitable[None]) -> None:
-        following: Awaitable[None] | None = awaited
-        try:
-            while following is not None:
-                await following
-                following = self._dispatch()
-        except Exception:
-            self._break_down()
-        finally:
-            self._waiting = None
-            self._transport.resume_reading()
-
-    def _dispatch(self) -> Awaitable[None] | None:
-        """Take the messages that are complete; what has to be awaited before the next one, None when there is none."""
-        for _ in range(_MESSAGES_PER_TURN):
-            if self._channel.closed:
-                self._stop_reading()
-                return None
-            item = self._decoder.next()
-            if item is None:
-                return self._await_more()
-            if isinstance(item, Fault):
-                self._tell(item)
-                if item.fatal:
-                    self._stop_reading()
-                    return None
-                continue
-            awaited = self._receive(item) if self._mcp is None else self._mcp.receive(item)
-            if awaited is not None:
-                return awaited
-        # Others get their turn also when one client sends a thousand requests at once.
-        return asyncio.sleep(0)
-
-    def _await_more(self) -> Awaitable[None] | None:
-        """No message is complete. An unfinished one has a bound, silence has none, and who does not read must first."""
-        if self._stream_ended:
-            while not self._interrupted("the stream ended"):
-                pass
-            self._stop_reading()
-        elif self._channel.room is not None:
-            return self._channel.drain()
-        elif self._decoder.inside_frame:
-            impatient = self._decoder.awaits_only_an_id
-            stall_s = self._bounds.id_stall_s if impatient else self._bounds.frame_stall_s
-            self._stalling = asyncio.get_running_loop().call_later(stall_s, self._stalled, stall_s)
-        return None
-
-    def _stalled(self, stall_s: float) -> None:
-        self._stalling = None
-        if self._interrupted(f"nothing came for {stall_s:g} s"):
-            self._stop_reading()
-        else:
-            self._process()
-
-    def _break_down(self) -> None:
-        _log.exception("%s: closed because of a fault of ours", self._identity)
-        self._stop_reading()
-
-    def _stop_reading(self) -> None:
-        """Nothing more of the client is taken: it is the end."""
-        if self._stalling is not None:
-            self._stalling.cancel()
-            self._stalling = None
-        if not self._over.done():
-            self._over.set_result(None)
-
-    def _interrupted(self, why: str) -> bool:
-        """Tell the client about the frame that is incomplete; true when the stream cannot go on."""
-        fault = self._decoder.interrupted(why)
-        if fault is None:
-            return True
-        self._tell(fault)
-        return fault.fatal
+    # -- refusals ------------------------------------------------------------------------------------------------
 
     def _tell(self, fault: Fault) -> None:
         _log.info("%s: %s", self._identity, fault.message)
@@ -447,6 +304,7 @@ class Connection(asyncio.Protocol):
             bounds=bounds.calls,
             close_s=bounds.close_s,
         )
+        self._intake.receive = self._mcp.receive
         Answer(self._channel, request_id, "devtools/mcp").result({"server": "devtools-lsp", "version": __version__})
 
     async def _attach(self) -> object:

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devtools_lsp import discovery
-from devtools_lsp.daemon.connection import Arrival, Connection, ConnectionBounds
+from devtools_lsp.daemon.connection import Connection, ConnectionBounds
 from devtools_lsp.daemon.doors import Build, Doors, Peer
+from devtools_lsp.daemon.intake import Arrival
 from devtools_lsp.errors import ConflictError, InvalidConfigError, PolicyError, WaitTimeoutError
 from devtools_lsp.ports import Cancellation
 

@@ -23,11 +23,12 @@ from devtools_lsp.daemon.approval_marks import ApprovalMarks
 from devtools_lsp.daemon.approval_payload import Approval, Resolution, list_to_wire
 from devtools_lsp.daemon.approvals import Answer, Approvals, GateSettings
 from devtools_lsp.daemon.buffers import EditorBuffers
-from devtools_lsp.daemon.connection import Arrival, Connection
+from devtools_lsp.daemon.connection import Connection
 from devtools_lsp.daemon.diagnostics_hub import DiagnosticsHub
 from devtools_lsp.daemon.disk import Disk
 from devtools_lsp.daemon.doors import CallScope, Doors, Peer
 from devtools_lsp.daemon.editors import EditorRooms, Editors
+from devtools_lsp.daemon.intake import Arrival
 from devtools_lsp.pipeline.rule_tables import read_rules
 from devtools_lsp.ports import Cancellation, Decision, Edited, GateCall, GateContext
 from devtools_lsp.wire.messages import DecideParams, MethodNotFoundError, decode_params

@@ -108,7 +108,7 @@ class Written(asyncio.Transport):
         self.frames = 0
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.protocol = protocol
+        self.protocol = cast("asyncio.Protocol", protocol)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         return
@@ -123,7 +123,7 @@ class Written(asyncio.Transport):
         return
 
     def close(self) -> None:
-        cast("Connection", self.protocol).connection_lost(None)
+        self.protocol.connection_lost(None)
 
 
 async def test_a_thousand_messages_at_once_leave_others_their_turns():
@@ -131,13 +131,13 @@ async def test_a_thousand_messages_at_once_leave_others_their_turns():
     agents = ToyAgents("/")
     connection = Connection(transport, Doors(agents, ToyEditors()), "c1", lambda _reason: None)
     running = asyncio.create_task(connection.run())
-    connection.data_received(framed(b"{") * 1000)
+    transport.protocol.data_received(framed(b"{") * 1000)
     seen = [transport.frames]
     while seen[-1] < 1000:
         await asyncio.sleep(0)
         seen.append(transport.frames)
     assert max(after - before for before, after in itertools.pairwise([0, *seen])) <= 64
-    connection.eof_received()
+    transport.protocol.eof_received()
     await asyncio.wait_for(running, WAIT_S)
     assert transport.frames == 1000
 
